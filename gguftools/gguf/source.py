@@ -1,0 +1,82 @@
+"""Opens a model by path: one file, or every shard of a split model, merged into one Header. I/O."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from gguftools.errors import FormatError, SourceError
+from gguftools.gguf.reader import Header, read_header
+
+N_SHARDS_MAX = 4096
+_SHARD_NAME = re.compile(r"^(?P<prefix>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf$", re.DOTALL)
+
+
+def open_gguf(path: str | os.PathLike[str]) -> Header:
+    """The header of a model; for a split model every shard is read, whichever one is named."""
+    first = _read(Path(path))
+    count = first.integer("split.count") or 0
+    if count <= 1:
+        return first
+    paths = shard_paths(Path(path), count)
+    return merge([first if p == Path(path) else _read(p) for p in paths])
+
+
+def shard_paths(path: Path, count: int) -> list[Path]:
+    """The files of a split model, from the name of any one of them (llama.cpp's own pattern)."""
+    match = _SHARD_NAME.match(path.name)
+    if match is None or int(match["count"]) != count:
+        raise FormatError(
+            f"it is one of {count} shards, but its name does not end in -NNNNN-of-{count:05}.gguf",
+            where=str(path),
+            hint="give the shards back their own names",
+        )
+    if count > N_SHARDS_MAX:
+        raise FormatError(f"it declares {count} shards; at most {N_SHARDS_MAX} are read",
+                          where=str(path))  # fmt: skip
+    prefix = match["prefix"]
+    return [path.with_name(f"{prefix}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
+
+
+def merge(headers: list[Header]) -> Header:
+    """Shards as one model: metadata of the first, the union of the tensors."""
+    first = headers[0]
+    tensors = dict(first.tensors)
+    for no, header in enumerate(headers):
+        found = header.integer("split.no")
+        if found != no:
+            raise FormatError(f"split.no is {found}, expected {no}", where=header.path,
+                              hint="are the shards in their right names?")  # fmt: skip
+        if no == 0:
+            continue
+        for row in header.tensors.values():
+            if row.name in tensors:
+                raise FormatError(f"tensor {row.name!r} is in two shards", where=header.path)
+            tensors[row.name] = replace(row, shard=no)
+    declared = first.integer("split.tensors.count")
+    if declared is not None and declared != len(tensors):
+        raise FormatError(f"split.tensors.count is {declared}, the shards hold {len(tensors)}",
+                          where=first.path)  # fmt: skip
+    return replace(first, tensors=tensors, shards=tuple(h.shards[0] for h in headers))
+
+
+def _read(path: Path) -> Header:
+    try:
+        if not path.exists():
+            raise SourceError("no such file", where=str(path), hint=_nearby(path))
+        if not path.is_file():
+            raise SourceError("not a regular file", where=str(path))
+        with path.open("rb", buffering=0) as file:
+            return read_header(file, str(path))
+    except OSError as err:
+        raise SourceError(err.strerror or str(err), where=str(path)) from err
+
+
+def _nearby(path: Path) -> str:
+    """What to say next when a file is missing."""
+    match = _SHARD_NAME.match(path.name)
+    if match is None:
+        return ""
+    return f"shard {int(match['no'])} of {int(match['count'])} is missing: download it too"
