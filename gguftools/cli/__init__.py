@@ -1,0 +1,98 @@
+"""The command line: one module per verb. Here errors become one line and an exit code.
+
+0 done or yes, 1 the answer is no, 2 misuse, 3 no answer could be given, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from gguftools import __version__
+from gguftools.cli import chat, completion, inspect, pair, render, run
+from gguftools.errors import GGUFToolsError
+
+__all__ = ["commands", "main"]
+
+INTERRUPTED = 130  # 128 + SIGINT
+
+
+class Verbs(click.Group):
+    """The verbs; a path where a verb is expected means `inspect`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        first = args[0]
+        if first not in self.commands and (first.endswith(".gguf") or os.path.exists(first)):
+            args = ["inspect", *args]
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "--version", message="gguftools %(version)s")
+def commands() -> None:
+    """Inspect GGUF files, pair a target with a draft, run them faster and losslessly.
+
+    \b
+    Examples:
+      gguftools model.gguf                      what is in it, did its MTP head survive
+      gguftools pair model.gguf draft.gguf      will llama.cpp draft with this pair
+      gguftools run model.gguf -p "Why?"        one answer, drafted when that is faster
+      gguftools chat model.gguf                 a conversation
+
+    Results go to stdout, notes and errors to stderr; every verb that has a result prints it
+    as one JSON object with --json.
+
+    Exit codes: 0 done or yes, 1 the answer is no, 2 misuse, 3 no answer could be given,
+    130 interrupted.
+    """
+
+
+for _verb in (inspect.inspect, pair.pair, run.run, chat.chat, completion.completion):
+    commands.add_command(_verb)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run a command line (default: this process's own) and return its exit code."""
+    render.make_streams_safe()
+    try:
+        arguments = None if args is None else list(args)
+        code = commands.main(arguments, prog_name="gguftools", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as err:
+        err.show()
+        return err.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as err:
+        return _report(err.format_message() + _help_hint(err), code=err.exit_code)
+    except GGUFToolsError as err:
+        return _report(str(err), code=err.exit_code)
+    except Exception as err:  # noqa: BLE001  the process's edge: a bug must exit 3, not 1 ("no")
+        return _report(f"unexpected {type(err).__name__}: {err}; this is a bug", code=3)
+    return code if isinstance(code, int) else 0
+
+
+def _report(message: str, *, code: int) -> int:
+    """One line on stderr; the traceback only for those who ask for it."""
+    if os.environ.get("GGUFTOOLS_DEBUG") == "1":
+        traceback.print_exc()
+    sys.stdout.flush()
+    click.echo(f"gguftools: error: {render.printable(message)}", err=True)
+    return code
+
+
+def _help_hint(err: click.ClickException) -> str:
+    """Where to read on after a misuse."""
+    ctx = err.ctx if isinstance(err, click.UsageError) else None
+    return f" (see {ctx.command_path} --help)" if ctx is not None else ""

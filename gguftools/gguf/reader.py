@@ -8,23 +8,43 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Literal, NoReturn
+from typing import BinaryIO, NoReturn
 
 from gguftools.errors import FormatError
-from gguftools.gguf.ggml_types import GGMLType, ggml_type
+from gguftools.gguf.ggml_types import ggml_type
+from gguftools.gguf.header import (
+    DEFAULT_ALIGNMENT,
+    Array,
+    ByteOrder,
+    Header,
+    NumericArray,
+    Shard,
+    StringArray,
+    TensorInfo,
+    Value,
+)
+
+__all__ = [
+    "Array",
+    "Header",
+    "NumericArray",
+    "Shard",
+    "StringArray",
+    "TensorInfo",
+    "Value",
+    "read_header",
+]
 
 # Our own bounds, far above any model in use (largest seen: 262k tokens, 35 MB tokenizer.json).
-HEADER_BYTES_MAX = 96 << 20
+HEADER_BYTES_MAX = 64 << 20
 N_METADATA_MAX = 1 << 16
-N_TENSORS_MAX = 1 << 17
-N_STRINGS_MAX = 1 << 22
+N_TENSORS_MAX = 1 << 16
+N_STRINGS_MAX = 1 << 21  # all string arrays together
 KEY_BYTES_MAX = 1 << 16
 N_DIMS_MAX = 4  # GGML_MAX_DIMS
 TENSOR_NAME_BYTES_MAX = 63  # GGML_MAX_NAME - 1
 N_ELEMENTS_MAX = (1 << 63) - 1
-DEFAULT_ALIGNMENT = 32
 
 _BLOCK = 1 << 20
 
@@ -36,131 +56,6 @@ VALUE_TYPES: dict[int, tuple[str, str]] = {
     12: ("float64", "d"),
 }  # fmt: skip
 _STRING, _ARRAY = 8, 9
-
-ByteOrder = Literal["<", ">"]
-
-
-@dataclass(frozen=True, slots=True)
-class StringArray:
-    """A string array as it lies in the file: `count` times u64 length + bytes."""
-
-    raw: memoryview
-    count: int
-    order: ByteOrder = "<"
-    type_name: str = "string"
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[bytes]:
-        unpack, raw, pos = struct.Struct(f"{self.order}Q").unpack_from, self.raw, 0
-        for _ in range(self.count):
-            start = pos + 8
-            pos = start + unpack(raw, pos)[0]
-            yield bytes(raw[start:pos])
-
-    def same_as(self, other: StringArray) -> bool:
-        """Whether both hold the same texts, by one comparison of memory."""
-        return (self.count, self.order) == (other.count, other.order) and self.raw == other.raw
-
-
-@dataclass(frozen=True, slots=True)
-class NumericArray:
-    """A numeric or bool array as it lies in the file."""
-
-    raw: memoryview
-    count: int
-    type_name: str
-    letter: str
-    order: ByteOrder = "<"
-
-    def __len__(self) -> int:
-        return self.count
-
-    def values(self) -> tuple[int | float | bool, ...]:
-        """All elements, decoded."""
-        return struct.unpack(f"{self.order}{self.count}{self.letter}", self.raw)
-
-
-Array = StringArray | NumericArray
-Value = int | float | bool | str | Array
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """One row of the tensor table; `shape` in ggml order (ne[0] first), `offset` in its file."""
-
-    name: str
-    shape: tuple[int, ...]
-    type: GGMLType
-    offset: int  # bytes from the start of the data section
-    shard: int = 0
-
-    @property
-    def n_elements(self) -> int:
-        """Product of the shape."""
-        n = 1
-        for dim in self.shape:
-            n *= dim
-        return n
-
-    @property
-    def n_bytes(self) -> int | None:
-        """Bytes of the data, None for an unknown type."""
-        if not self.type.known:
-            return None
-        return self.n_elements // self.type.block_elements * self.type.block_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One file of a model."""
-
-    path: str
-    n_bytes: int
-    data_offset: int
-    n_tensors: int
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What the header of a model says; for a split model the union of its files.
-
-    `metadata` is that of the first file, `types` names the value type of each key, `tensors` is in
-    file order, `shards` has one entry per file (`TensorInfo.shard` points into it).
-    """
-
-    version: int
-    order: ByteOrder
-    alignment: int
-    metadata: dict[str, Value]
-    types: dict[str, str]
-    tensors: dict[str, TensorInfo]
-    shards: tuple[Shard, ...]
-
-    @property
-    def path(self) -> str:
-        """The first file, for messages."""
-        return self.shards[0].path
-
-    @property
-    def architecture(self) -> str:
-        """`general.architecture`, empty if absent or not a string."""
-        return self.text("general.architecture")
-
-    def text(self, key: str) -> str:
-        """A string value, empty if absent or of another type."""
-        value = self.metadata.get(key)
-        return value if isinstance(value, str) else ""
-
-    def integer(self, key: str) -> int | None:
-        """An integer value, None if absent or of another type (bool is not an integer)."""
-        value = self.metadata.get(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-    def arch_key(self, suffix: str) -> str:
-        """The key `{architecture}.{suffix}`."""
-        return f"{self.architecture}.{suffix}"
 
 
 def read_header(file: BinaryIO, path: str) -> Header:
@@ -177,6 +72,7 @@ class _Parser:
         file.seek(0)
         self.buf = bytearray()
         self.pos = 0
+        self.n_strings = 0
         self.order: ByteOrder = "<"
 
     def header(self) -> Header:
@@ -202,10 +98,13 @@ class _Parser:
             version,
             self.order,
             alignment,
-            {k: v.array(view, self.order) if isinstance(v, _Place) else v for k, v in values.items()},
+            {
+                k: v.array(view, self.order) if isinstance(v, _Place) else v
+                for k, v in values.items()
+            },
             types,
             tensors,
-            (Shard(self.path, self.n_bytes, data_offset, len(tensors)),),
+            (Shard(self.path, self.n_bytes, data_offset, len(tensors), alignment),),
         )
 
     def _prologue(self) -> tuple[int, int, int]:
@@ -260,13 +159,23 @@ class _Parser:
         self.pos += form.size
         return int(value)
 
-    def _bytes(self, n_max: int, what: str) -> bytes:
+    def _span(self, n_max: int, what: str) -> slice:
+        """Where the string at the cursor lies; the cursor moves behind it."""
         n = self._number("Q")
         if n > n_max:
             self._fail(f"{what} declares a length of {n} bytes; at most {n_max} are read")
         self._need(self.pos + n)
         self.pos += n
-        return bytes(self.buf[self.pos - n : self.pos])
+        return slice(self.pos - n, self.pos)
+
+    def _bytes(self, n_max: int, what: str) -> bytes:
+        return bytes(self.buf[self._span(n_max, what)])
+
+    def _text(self, what: str) -> str:
+        span = self._span(HEADER_BYTES_MAX, what)
+        # Chat templates and tokenizer.json are large: decode without copying first.
+        with memoryview(self.buf) as view, view[span] as text:
+            return str(text, "utf-8", "replace")
 
     def _key(self, i: int, n: int) -> str:
         key = self._bytes(KEY_BYTES_MAX, f"metadata key {i + 1} of {n}")
@@ -285,7 +194,7 @@ class _Parser:
             types[key] = f"array[{place.type_name}]"
             return place
         if type_id == _STRING:
-            return self._bytes(HEADER_BYTES_MAX, f"metadata key {key!r}").decode("utf-8", "replace")
+            return self._text(f"metadata key {key!r}")
         form = struct.Struct(self.order + letter)
         self._need(self.pos + form.size)
         value: int | float | bool = form.unpack_from(self.buf, self.pos)[0]
@@ -300,7 +209,9 @@ class _Parser:
         name, letter = VALUE_TYPES[type_id]
         start = self.pos
         if type_id == _STRING:
+            self.n_strings += n
             self._bound(n, f"strings in {key!r}", N_STRINGS_MAX, 8)
+            self._bound(self.n_strings, f"strings up to {key!r}", N_STRINGS_MAX, 0)
             self._skip_strings(n)
         else:
             size = struct.calcsize("<" + letter)

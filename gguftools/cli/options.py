@@ -1,0 +1,192 @@
+"""Options that several verbs share, and their checks."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+
+from gguftools.errors import UsageError
+
+# A Path that need not exist: a missing file is exit code 3 with the reader's own words.
+FILE = click.Path(path_type=Path)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+DrafterChoice = Literal["auto", "draft", "mtp", "ngram", "none"]
+
+
+class Finite(click.FloatRange):
+    """A float in a range; NaN and infinity are not in any."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How to draft and to sample, as given; `drafter` already checked against the other options."""
+
+    draft: Path | None
+    drafter: DrafterChoice
+    draft_max: int
+    draft_min: int
+    draft_p_min: float
+    n_ctx: int
+    n_threads: int | None
+    n_gpu_layers: int
+    n_gpu_layers_draft: int
+    temp: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int | None
+
+
+def json_option(command: Command) -> Command:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+
+
+def color_option(command: Command) -> Command:
+    """`--color`, kept in the context, where the renderer looks."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: str) -> None:
+        ctx.color = {"on": True, "off": False}.get(value)
+
+    return click.option(
+        "--color",
+        type=click.Choice(["auto", "on", "off"]),
+        default="auto",
+        expose_value=False,
+        callback=keep,
+        help="Colour the output: auto means on a terminal without NO_COLOR.",
+    )(command)
+
+
+_DRAFTING = (
+    click.option(
+        "-md", "--draft", "--model-draft", "--spec-draft-model",
+        type=FILE, help="The draft: a small model, or the MTP head of TARGET as a file of its own.",
+    ),
+    click.option("--mtp", is_flag=True, help="Draft with the MTP head (in TARGET or in --draft)."),
+    click.option("--ngram", is_flag=True, help="Draft by looking up what was written before."),
+    click.option("--no-draft", is_flag=True, help="Plain decoding."),
+    click.option(
+        "--drafter", type=click.Choice(["auto", "draft", "mtp", "ngram", "none"]),
+        help="The same by name; auto takes a runnable MTP head, else --draft, else ngram.",
+    ),
+    click.option(
+        "--draft-max", "--spec-draft-n-max", type=click.IntRange(1, 64), default=8,
+        show_default=True, help="Longest draft; the length used adapts, down to none.",
+    ),
+    click.option(
+        "--draft-min", "--spec-draft-n-min", type=click.IntRange(0, 64), default=0,
+        show_default=True, help="Shortest draft worth verifying.",
+    ),
+    click.option(
+        "--draft-p-min", "--spec-draft-p-min", type=Finite(0, 1), default=0.0,
+        show_default=True, help="Stop drafting below this probability of the draft's own.",
+    ),
+)  # fmt: skip
+
+_ENGINE = (
+    click.option(
+        "-c", "--ctx-size", "n_ctx", type=click.IntRange(0, 1 << 24), default=0,
+        show_default=True, help="Tokens of context; 0 is the model's own, within reason.",
+    ),
+    click.option(
+        "-t", "--threads", "n_threads", type=click.IntRange(1, 1024),
+        help="CPU threads.  [default: the cores this process may use]",
+    ),
+    click.option(
+        "-ngl", "--gpu-layers", "--n-gpu-layers", "n_gpu_layers", type=click.IntRange(-1, 1 << 16), default=-1,
+        show_default=True, help="Layers on the GPU, if llama.cpp was built for one; -1 is all.",
+    ),
+    click.option(
+        "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "n_gpu_layers_draft",
+        type=click.IntRange(-1, 1 << 16), default=-1, show_default=True,
+        help="The same for the draft.",
+    ),
+)  # fmt: skip
+
+_SAMPLING = (
+    click.option(
+        "--temp", "--temperature", "temp", type=Finite(0, 1000), default=0.8, show_default=True,
+        help="Temperature; 0 takes the likeliest token.",
+    ),
+    click.option(
+        "--top-k", type=click.IntRange(0, 1 << 24), default=40, show_default=True,
+        help="Sample from the k likeliest tokens; 0 is all.",
+    ),
+    click.option(
+        "--top-p", type=Finite(0, 1), default=0.95, show_default=True,
+        help="Sample from the likeliest tokens that reach this sum; 1 is all.",
+    ),
+    click.option(
+        "--min-p", type=Finite(0, 1), default=0.05, show_default=True,
+        help="Sample from tokens with this share of the likeliest one's probability; 0 is all.",
+    ),
+    click.option(
+        "-s", "--seed", type=click.IntRange(-1, (1 << 32) - 1), default=-1,
+        help="Seed of the sampling.  [default: a new one each time]",
+    ),
+)  # fmt: skip
+
+_REPLY = (
+    click.option(
+        "-n", "--predict", "--n-predict", "n_predict", type=click.IntRange(-1, 1 << 24),
+        default=-1, help="Most tokens to write.  [default: until the model or its context ends]",
+    ),
+    click.option("-sys", "--system", "--system-prompt", "system", help="A system message."),
+    click.option("--show-drafts", is_flag=True, help="Colour the tokens that were drafted."),
+)  # fmt: skip
+
+
+def engine_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Every option of the engine, handed over as one `engine` and, apart, those of a reply."""
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> int:
+        flags = {name: values.pop(name) for name in ("mtp", "ngram", "no_draft")}
+        values["drafter"] = _drafter(values["drafter"], values["draft"], **flags)
+        values["seed"] = None if values["seed"] < 0 else values["seed"]
+        if values["draft_min"] > values["draft_max"]:
+            raise UsageError("--draft-min must not be above --draft-max")
+        engine = EngineOptions(**{f.name: values.pop(f.name) for f in fields(EngineOptions)})
+        return command(engine=engine, **values)
+
+    for option in reversed((*_REPLY, *_DRAFTING, *_SAMPLING, *_ENGINE)):
+        wrapper = option(wrapper)
+    return wrapper
+
+
+def _drafter(
+    named: DrafterChoice | None, draft: Path | None, *, mtp: bool, ngram: bool, no_draft: bool
+) -> DrafterChoice:
+    """The one drafter that the options agree on."""
+    asked: dict[str, DrafterChoice] = {}
+    if named is not None:
+        asked[f"--drafter {named}"] = named
+    for flag, given, choice in (
+        ("--mtp", mtp, "mtp"), ("--ngram", ngram, "ngram"), ("--no-draft", no_draft, "none"),
+    ):  # fmt: skip
+        if given:
+            asked[flag] = choice  # type: ignore[assignment]
+    if len(set(asked.values())) > 1:
+        raise UsageError(f"{' and '.join(asked)} contradict each other")
+    chosen: DrafterChoice = next(iter(asked.values()), "auto")
+    if draft is not None and chosen in ("ngram", "none"):
+        raise UsageError(f"{next(iter(asked))} leaves nothing to do for --draft")
+    if draft is None and chosen == "draft":
+        raise UsageError("--drafter draft needs --draft FILE")
+    return chosen

@@ -1,0 +1,163 @@
+"""Opens the engine, streams one reply to the screen, and says what it cost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from gguftools.cli import render
+from gguftools.cli.contract import ReplyJSON
+from gguftools.cli.options import EngineOptions
+from gguftools.errors import EngineError
+from gguftools.speculative.stats import Report
+
+if TYPE_CHECKING:
+    from gguftools.speculative.reply import Reply
+    from gguftools.speculative.session import Session
+
+_RUN_EXTRA = frozenset({"jinja2", "llama_cpp", "prompt_toolkit"})
+
+
+@contextmanager
+def run_extra() -> Iterator[None]:
+    """Imports in here may fail where only the base of gguftools is installed."""
+    try:
+        yield
+    except ModuleNotFoundError as err:
+        if err.name not in _RUN_EXTRA:
+            raise
+        hint = 'pip install "gguftools[run]"'
+        raise EngineError(f"{err.name} is not installed", hint=hint) from err
+
+
+@contextmanager
+def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
+    """The engine with its models loaded. llama.cpp is imported here and not before."""
+    with run_extra():
+        from gguftools.speculative.session import Settings, open_session
+    settings = Settings(
+        target=target,
+        draft=options.draft,
+        drafter=options.drafter,
+        draft_max=options.draft_max,
+        draft_min=options.draft_min,
+        draft_p_min=options.draft_p_min,
+        n_ctx=options.n_ctx,
+        n_threads=options.n_threads,
+        n_gpu_layers=options.n_gpu_layers,
+        n_gpu_layers_draft=options.n_gpu_layers_draft,
+        temp=options.temp,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        seed=options.seed,
+    )
+    with open_session(settings) as session:
+        for remark in session.notes:
+            render.note(remark)
+        yield session
+
+
+def stream(reply: Reply, *, show: bool, show_drafts: bool) -> None:
+    """Take the whole reply, writing it as it comes; Ctrl-C ends the reply, not the program."""
+    ends_line = True
+    with _stopped_by_interrupt(reply):
+        for piece in reply:
+            if not (show and piece.text):
+                continue
+            text = render.stream_text(piece.text)
+            style = "cyan" if show_drafts and piece.drafted else ""
+            click.echo(render.styled(text, style), nl=False, color=True)
+            ends_line = text.endswith("\n")
+    if show and not ends_line:
+        click.echo()
+
+
+@contextmanager
+def _stopped_by_interrupt(reply: Reply) -> Iterator[None]:
+    """The first Ctrl-C asks the reply to stop; a second one is KeyboardInterrupt as usual."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, previous)
+        reply.stop()
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def reply_json(reply: Reply, drafter: str) -> ReplyJSON:
+    """The reply for `--json`."""
+    report = reply.report
+    return ReplyJSON(
+        text=reply.text,
+        token_ids=list(reply.token_ids),
+        stop_reason=reply.stop_reason,
+        n_prompt=report.n_prompt,
+        n_tokens=report.n_tokens,
+        seconds_prompt=report.seconds_prompt,
+        seconds_decode=report.seconds_decode,
+        tokens_per_second=report.tokens_per_second,
+        drafter=drafter,
+        n_draft=report.n_draft,
+        n_accepted=report.n_accepted,
+        n_rounds=report.n_rounds,
+        drafted_by_position=list(report.drafted_by_position),
+        accepted_by_position=list(report.accepted_by_position),
+        n_draft_histogram={str(n): rounds for n, rounds in report.n_draft_histogram.items()},
+        seconds_draft=report.seconds_draft,
+        seconds_verify=report.seconds_verify,
+    )
+
+
+def stats_line(report: Report, drafter: str) -> str:
+    """What a reply cost, in one line."""
+    parts = [
+        f"{render.rate(report.tokens_per_second)} tokens/s",
+        f"{render.count(report.n_tokens, 'token')} in {render.count(report.n_rounds, 'round')}",
+    ]
+    if report.n_draft:
+        parts += [
+            f"{drafter}: {report.n_accepted} of {report.n_draft} drafted accepted "
+            f"({render.ratio(report.acceptance_rate)})",
+            f"draft lengths {_lengths(report.n_draft_histogram)}",
+        ]
+    elif drafter != "none":
+        parts.append(f"{drafter}: nothing drafted")
+    return ", ".join(parts)
+
+
+def stats_table(report: Report) -> None:
+    """The last reply in full: acceptance by position, lengths used, where the time went."""
+    render.facts(
+        [
+            ("prompt", f"{report.n_prompt} tokens in {report.seconds_prompt:.2f} s"),
+            ("reply", f"{report.n_tokens} tokens in {report.seconds_decode:.2f} s"),
+            ("drafting", f"{report.seconds_draft:.2f} s"),
+            ("verifying", f"{report.seconds_verify:.2f} s"),
+            ("tokens/round", render.rate(report.tokens_per_round)),
+        ]
+    )
+    positions = zip(report.drafted_by_position, report.accepted_by_position, strict=True)
+    rows = [
+        (str(i), str(drafted), str(accepted), render.ratio(accepted / drafted if drafted else None))
+        for i, (drafted, accepted) in enumerate(positions, 1)
+    ]
+    if rows:
+        render.table(("position", "drafted", "accepted", ""), rows, right=(0, 1, 2, 3))
+
+
+def _lengths(histogram: dict[int, int]) -> str:
+    """`0-5, mostly 3`."""
+    low, high = min(histogram), max(histogram)
+    if low == high:
+        return str(low)
+    return f"{low}-{high}, mostly {max(histogram, key=lambda n: histogram[n])}"

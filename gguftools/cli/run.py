@@ -1,0 +1,104 @@
+"""`gguftools run TARGET -p PROMPT`: one answer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from gguftools.cli import render
+from gguftools.cli.contract import RunJSON
+from gguftools.cli.options import FILE, EngineOptions, color_option, engine_options, json_option
+from gguftools.cli.reply import opened_session, reply_json, stats_line, stream
+from gguftools.errors import SourceError, UsageError
+
+PROMPT_BYTES_MAX = 16 << 20
+
+
+@click.command(short_help="Answer one prompt.")
+@click.argument("target", type=FILE)
+@click.option("-p", "--prompt", help="What to answer.  [default: what is piped in]")
+@click.option("-f", "--file", "prompt_file", type=FILE, help="A file to take it from; - is stdin.")
+@click.option("--raw", is_flag=True, help="Continue the prompt as it is, without chat template.")
+@engine_options
+@click.option(
+    "--stats/--no-stats", default=None, help="End with a line of numbers.  [default: on a terminal]"
+)
+@json_option
+@color_option
+def run(
+    target: Path,
+    prompt: str | None,
+    prompt_file: Path | None,
+    raw: bool,
+    n_predict: int,
+    system: str | None,
+    show_drafts: bool,
+    engine: EngineOptions,
+    stats: bool | None,
+    as_json: bool,
+) -> int:
+    """Answer one prompt with the model TARGET, drafting where that is faster.
+
+    The draft changes the speed, never what is written: at --temp 0 the text is that of plain
+    decoding, otherwise it has the same distribution.
+
+    \b
+    Examples:
+      gguftools run model.gguf -p "Why is the sky blue?"
+      gguftools run model.gguf --draft small.gguf -p "Why?" --stats
+      gguftools run model.gguf --mtp --temp 0 -n 200 -f question.txt
+      git diff | gguftools run model.gguf --system "Review this patch." --ngram
+      gguftools run model.gguf --raw -p "def fib(n):" -n 64 --json
+    """
+    if raw and system is not None:
+        raise UsageError("--raw leaves no place for --system")
+    text = _prompt(prompt, prompt_file)
+    with opened_session(target, engine) as session:
+        messages = [{"role": "system", "content": system}] if system is not None else []
+        question: str | list[dict[str, str]] = (
+            text if raw else [*messages, {"role": "user", "content": text}]
+        )
+        reply = session.reply(question, n_predict, raw=raw)
+        stream(reply, show=not as_json, show_drafts=show_drafts)
+        if as_json:
+            answer = reply_json(reply, session.drafter_name)
+            render.json_object(RunJSON(schema="gguftools.run/1", **answer))
+        if sys.stderr.isatty() if stats is None else stats:
+            render.note(stats_line(reply.report, session.drafter_name))
+    return 130 if reply.stop_reason == "cancelled" else 0
+
+
+def _prompt(prompt: str | None, file: Path | None) -> str:
+    """The prompt from the one place that was named, else from a pipe."""
+    if prompt is not None and file is not None:
+        raise UsageError("--prompt and --file contradict each other")
+    if prompt is None and file is None and sys.stdin.isatty():
+        raise UsageError("no prompt: give --prompt, --file or pipe one in")
+    if prompt is None:
+        prompt = _read_prompt(file)
+    if not prompt.strip():
+        raise UsageError("the prompt is empty")
+    return prompt
+
+
+def _read_prompt(file: Path | None) -> str:
+    if file is None or str(file) == "-":
+        return _decode(sys.stdin.buffer, "stdin")
+    try:
+        with file.open("rb") as opened:
+            return _decode(opened, str(file))
+    except OSError as err:
+        raise SourceError(err.strerror or str(err), where=str(file)) from err
+
+
+def _decode(file: BinaryIO, where: str) -> str:
+    content = file.read(PROMPT_BYTES_MAX + 1)
+    if len(content) > PROMPT_BYTES_MAX:
+        raise UsageError(f"the prompt is larger than {PROMPT_BYTES_MAX >> 20} MiB", where=where)
+    try:
+        return content.decode("utf-8-sig").removesuffix("\n")
+    except UnicodeDecodeError as err:
+        raise SourceError(f"not UTF-8 text: {err.reason} at byte {err.start}", where=where) from err

@@ -1,0 +1,139 @@
+"""What a GGUF header says: metadata, tensor table, files. Arrays stay as they lie in the file."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from gguftools.gguf.ggml_types import GGMLType
+
+DEFAULT_ALIGNMENT = 32
+
+ByteOrder = Literal["<", ">"]
+
+
+@dataclass(frozen=True, slots=True)
+class StringArray:
+    """A string array as it lies in the file: `count` times u64 length + bytes."""
+
+    raw: memoryview
+    count: int
+    order: ByteOrder = "<"
+    type_name: str = "string"
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[bytes]:
+        # One copy: slices of bytes are made twice as fast as slices of a memoryview.
+        unpack, raw, pos = struct.Struct(f"{self.order}Q").unpack_from, bytes(self.raw), 0
+        for _ in range(self.count):
+            start = pos + 8
+            pos = start + unpack(raw, pos)[0]
+            yield raw[start:pos]
+
+    def same_as(self, other: StringArray) -> bool:
+        """Whether both hold the same texts, by one comparison of memory."""
+        return (self.count, self.order) == (other.count, other.order) and self.raw == other.raw
+
+
+@dataclass(frozen=True, slots=True)
+class NumericArray:
+    """A numeric or bool array as it lies in the file."""
+
+    raw: memoryview
+    count: int
+    type_name: str
+    letter: str
+    order: ByteOrder = "<"
+
+    def __len__(self) -> int:
+        return self.count
+
+    def values(self) -> tuple[int | float | bool, ...]:
+        """All elements, decoded."""
+        return struct.unpack(f"{self.order}{self.count}{self.letter}", self.raw)
+
+
+Array = StringArray | NumericArray
+Value = int | float | bool | str | Array
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One row of the tensor table; `shape` in ggml order (ne[0] first), `offset` in its file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLType
+    offset: int  # bytes from the start of the data section
+    shard: int = 0
+
+    @property
+    def n_elements(self) -> int:
+        """Product of the shape."""
+        n = 1
+        for dim in self.shape:
+            n *= dim
+        return n
+
+    @property
+    def n_bytes(self) -> int | None:
+        """Bytes of the data, None for an unknown type."""
+        if not self.type.known:
+            return None
+        return self.n_elements // self.type.block_elements * self.type.block_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One file of a model."""
+
+    path: str
+    n_bytes: int
+    data_offset: int
+    n_tensors: int
+    alignment: int = DEFAULT_ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header of a model says; for a split model the union of its files.
+
+    `metadata` is that of the first file, `types` names the value type of each key, `tensors` is in
+    file order, `shards` has one entry per file (`TensorInfo.shard` points into it).
+    """
+
+    version: int
+    order: ByteOrder
+    alignment: int
+    metadata: dict[str, Value]
+    types: dict[str, str]
+    tensors: dict[str, TensorInfo]
+    shards: tuple[Shard, ...]
+
+    @property
+    def path(self) -> str:
+        """The first file, for messages."""
+        return self.shards[0].path
+
+    @property
+    def architecture(self) -> str:
+        """`general.architecture`, empty if absent or not a string."""
+        return self.text("general.architecture")
+
+    def text(self, key: str) -> str:
+        """A string value, empty if absent or of another type."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else ""
+
+    def integer(self, key: str) -> int | None:
+        """An integer value, None if absent or of another type (bool is not an integer)."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def arch_key(self, suffix: str) -> str:
+        """The key `{architecture}.{suffix}`."""
+        return f"{self.architecture}.{suffix}"

@@ -1,0 +1,76 @@
+"""Settings for a pair and the command lines that start it. Defaults with their sources."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from gguftools.gguf.hparams import read_hparams
+from gguftools.gguf.reader import Header
+
+DRAFT_MAX_SIMPLE = 8
+DRAFT_MAX_DEFAULT = 3  # --spec-draft-n-max, common/common.h, b11434
+BLOCK_SIZE_DEFAULT = 16  # dflash.block_size where absent, common/speculative.cpp, b11434
+P_MIN_SIMPLE = 0.5
+_PROMPT = "Once upon a time"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Bounds of a draft: at most and at least so many tokens, and a probability to stop below."""
+
+    draft_max: int
+    draft_min: int
+    draft_p_min: float
+
+
+def settings_for(kind: str, head: Header) -> Settings:
+    """Where to start; `head` is the file that drafts. The controller or `tune` moves from there.
+
+    draft-simple drafts up to 8 and stops where the draft is unsure: a fixed 8 at p_min 0 lost
+    to 8 at p_min 0.55 by a quarter on a 27B pair, and long drafts at p_min 0 are mostly rejected
+    (acceptance 0.07 against 0.94 at p_min 0.75, Qwen3-4B + 0.6B, n_max 64).
+    An MTP head drafts 3, llama.cpp's default and the best or next to best length of most published
+    curves; heads in a chain draft one token each, so never more than there are heads.
+    EAGLE-3 drafts 3; DFlash and DSpark draft the block that they were trained on in one pass
+    (docs/speculative.md and common/speculative.cpp, b11434).
+    """
+    if kind == "draft-simple":
+        return Settings(DRAFT_MAX_SIMPLE, 0, P_MIN_SIMPLE)
+    if kind in ("draft-dflash", "draft-dspark"):
+        return Settings(_block_draft(kind, head), 0, 0.0)
+    n_heads = read_hparams(head).n_layer_nextn
+    if kind == "draft-mtp" and n_heads > 1 and head.architecture != "gemma4-assistant":
+        return Settings(min(DRAFT_MAX_DEFAULT, n_heads), 0, 0.0)
+    return Settings(DRAFT_MAX_DEFAULT, 0, 0.0)
+
+
+def _block_draft(kind: str, head: Header) -> int:
+    """Tokens of one block: all of it for an anchor-first DSpark, else all but the anchor."""
+    size = head.integer("dflash.block_size") or BLOCK_SIZE_DEFAULT
+    anchor_first = head.metadata.get("dflash.sample_from_anchor", True) is not False
+    return max(size if kind == "draft-dspark" and anchor_first else size - 1, 1)
+
+
+def server_command(target: str, draft: str | None, kind: str, settings: Settings) -> str:
+    """llama-server for one stream. --spec-type is explicit: its own guess is often wrong."""
+    words = ["llama-server", "-m", _path(target), "--spec-type", kind]
+    if draft is not None:
+        words += ["-md", _path(draft)]
+    words += ["--spec-draft-n-max", str(settings.draft_max)]
+    if settings.draft_min:
+        words += ["--spec-draft-n-min", str(settings.draft_min)]
+    if settings.draft_p_min:
+        words += ["--spec-draft-p-min", f"{settings.draft_p_min:g}"]
+    return shlex.join([*words, "-np", "1"])
+
+
+def run_command(target: str, draft: str | None) -> str:
+    """Our own engine, which chooses the draft length itself, every step."""
+    drafter = ["--draft", _path(draft)] if draft is not None else ["--mtp"]
+    return shlex.join(["gguftools", "run", _path(target), *drafter, "-p", _PROMPT])
+
+
+def _path(path: str) -> str:
+    """A path that no command takes for an option."""
+    return f"./{path}" if path.startswith("-") else path

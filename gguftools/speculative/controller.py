@@ -1,0 +1,267 @@
+"""Chooses n_draft from what the target accepted so far and what it cost. Pure: no clock, no I/O."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from gguftools.speculative.acceptance import Confidence, History, log_odds
+from gguftools.speculative.cost_curve import CostCurve
+from gguftools.speculative.stats import Step
+
+ALLOWANCE_START = 4.0  # plain decodes that a reply may lose to drafting
+ALLOWANCE_MAX = 16.0
+ALLOWANCE_EARNED = 0.01  # per token
+X_BINS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+EVEN = [1.0 / len(X_BINS)] * len(X_BINS)
+N_LEARN = 2  # tokens in each of the first drafts, which are there to learn costs
+N_SLEEP_MAX = 8
+MOVED = 0.02  # change of survival that makes a new plan worth its time
+
+
+def mix(old: list[float], new: list[float], share: float) -> list[float]:
+    """Old moved towards new."""
+    return [a + share * (b - a) for a, b in zip(old, new, strict=True)]
+
+
+class Controller:
+    """The draft length of one drafter with one target, round by round.
+
+    A round of k tokens yields 1 + S_1 + ... + S_k tokens (S_i: the first i are all kept) and costs
+    the draft plus the pass over k + 1 rows. The best such rate is the price of time; a token is
+    drafted or verified while it brings more than its time costs. A round is planned only if losing
+    all of it fits the allowance, so a reply takes at most 1.01 times plain plus four decodes.
+    """
+
+    def __init__(
+        self,
+        draft_max: int,
+        draft_min: int = 0,
+        *,
+        cost: float | None = None,
+        acceptance: float | None = None,
+        catch_up_max: int | None = None,
+    ) -> None:
+        assert 0 <= draft_min <= draft_max
+        self.draft_max = draft_max
+        self.draft_min = draft_min
+        self.allowance = ALLOWANCE_START
+        self.costs = CostCurve(draft_max + 1, draft=0.15 if cost is None else cost)
+        mean = log_odds(acceptance)
+        mean = 0.85 if mean is None else mean
+        self._history = History(draft_max, mean=mean)
+        self._confidence = Confidence(draft_max, mean=mean + 0.75)
+        self._has_confidence = False
+        self._bins = EVEN
+        self._fixed = draft_min == draft_max
+        self._least = max(1, draft_min)
+        self._catch_up_max = catch_up_max
+        self._n_unseen = self._n_idle = self._n_sleep = 0
+        self._n_anchor = self._n_since_plain = self._n_rounds = 0
+        self._built = 0
+        self._new_x: list[float] = []
+        self._start_round()
+
+    def _start_round(self) -> None:
+        self._cap = self._n_drafted = self._n_best = 0
+        self._gain = self._best = 0.0
+        self._learning = False
+        self._confidence.start()
+
+    def new_reply(self) -> None:
+        """Another text follows: costs stay, the acceptance level is mostly forgotten."""
+        self._history.level.forget()
+        self._confidence.level.forget()
+        self._bins = EVEN
+        self.costs.new_reply()
+        self._n_unseen = self._n_idle = self._n_sleep = 0
+        self._n_anchor = 2
+        self.allowance = min(self.allowance, ALLOWANCE_START)
+
+    def plan(self) -> int:
+        """The most tokens to draft in this round; 0 is a plain decode."""
+        self._start_round()
+        if self._fixed:
+            self._cap = self.draft_max
+        elif self._n_anchor > 0:
+            self._n_anchor -= 1
+        elif self._n_sleep > 0:
+            self._n_sleep -= 1
+        elif self.costs.known:
+            self._cap = self._choose()
+            if not self._cap:
+                self._n_sleep = min(N_SLEEP_MAX, self._n_unseen // 4)
+        return self._cap
+
+    def _choose(self) -> int:
+        n_idle, self._n_idle = self._n_idle, 0
+        if n_idle:
+            self._history.level.idle(n_idle)
+            self._confidence.level.idle(n_idle)
+            self._bins = mix(EVEN, self._bins, 0.98**n_idle)
+        if self._history.refresh(MOVED) or self.costs.n_built != self._built:
+            self._weigh()
+        catch_up = 0.0
+        if self._n_unseen > 2:
+            n = self._n_unseen
+            catch_up = self.costs.catch_up * (
+                min(n, self._catch_up_max) if self._catch_up_max else n
+            )
+        n_fits = self.draft_max
+        while n_fits and self._worst[n_fits] + catch_up > self.allowance:
+            n_fits -= 1
+        if n_fits < self._least:
+            return 0
+        if self.costs.n_verified < 1.2:
+            self._learning = True
+            return min(max(N_LEARN, self.draft_min), n_fits)
+        n_draft = self._length(n_fits, self._rate * catch_up / 8.0)
+        return 0 if n_draft and self._plain_is_due(self._rate - 1.0) else n_draft
+
+    def _weigh(self) -> None:
+        """Fills the tables by which rounds are judged; costs in tokens at the best rate."""
+        costs, p = self.costs, self._history.survival
+        self._built = costs.n_built
+        rows, draft, tokens, rate = costs.hopeful, costs.first, 1.0, 1.0
+        self._worst = worst = [0.0]
+        for k in range(1, self.draft_max + 1):
+            tokens += p[k]
+            rate = max(rate, tokens / (draft + rows[k + 1]))
+            worst.append(draft + costs.verify[k + 1] - 1.0)
+            draft += costs.next
+        self._rate = rate
+        first, later = rate * costs.first, rate * costs.next
+        self._draft_cost = draft_cost = [0.0, first] + [later] * (self.draft_max - 1)
+        self._row_cost = row_cost = [0.0] + [rate * (b - a) for a, b in pairwise(rows[1:])]
+        gain = 0.0
+        self._gains = [0.0]
+        for s, r, d in zip(p[1:], row_cost[1:], draft_cost[1:], strict=True):
+            gain += s - r - d
+            self._gains.append(gain)
+        if self._has_confidence:
+            self._count_bins()
+            self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """For every depth, what the best continuation of the draft brings and costs."""
+        p, row_cost, draft_cost = self._history.survival, self._row_cost, self._draft_cost
+        self._more = more = [0.0] * (self.draft_max + 1)
+        self._more_cost = more_cost = [0.0] * (self.draft_max + 1)
+        tokens = spent = 0.0
+        for k in range(self.draft_max - 1, 0, -1):
+            if tokens <= spent:
+                tokens = spent = 0.0
+            tokens += p[k + 1]
+            spent += row_cost[k + 1] + draft_cost[k + 1]
+            more[k] = tokens / max(p[k], 1e-9)
+            more_cost[k] = spent
+
+    def _length(self, n_fits: int, extra: float) -> int:
+        """The most tokens worth planning within n_fits, 0 if none is."""
+        if self._has_confidence:
+            return n_fits if self._pays(1, 1.0, extra) else 0
+        gains = self._gains[self._least : n_fits + 1]
+        best = max(gains)
+        return self._least + gains.index(best) if best > extra else 0
+
+    def _plain_is_due(self, advantage: float) -> bool:
+        """The smaller the claimed advantage, the better a plain decode must be known."""
+        least = 6.0 if advantage < 0.3 else 3.0 if advantage < 1.0 else 1.2
+        need = max(least, (3.0 * self.costs.noise / max(advantage, 1e-3)) ** 2)
+        if self.costs.weight[1] < min(40.0, need) and self._n_rounds >= 4:
+            return True
+        return self._n_since_plain > min(512.0, 16.0 + 400.0 * advantage)
+
+    def _pays(self, i: int, s: float, extra: float = 0.0) -> bool:
+        """Whether to draft token i, given that it can be dropped once its confidence is seen."""
+        row_cost, draft_cost = self._row_cost[i], self._draft_cost[i] + extra
+        more, more_cost = self._more[i], self._more_cost[i]
+        if s - row_cost + max(0.0, s * more - more_cost) <= draft_cost:
+            return False
+        odds = self._confidence.next_odds()
+        value = 0.0
+        for weight, lift in self._lifts:
+            o = odds * lift
+            kept = s * o / (1.0 + o)
+            v = kept - row_cost
+            w = kept * more - more_cost
+            if w > 0.0:
+                v += w
+            if v > 0.0:
+                value += weight * v
+        return value > draft_cost
+
+    def proceed(self, n_drafted: int, p_draft: float | None) -> bool:
+        """Token n_drafted was drafted with confidence p_draft: draft another one?"""
+        self._n_drafted = n_drafted
+        if self._fixed or n_drafted > self._cap:
+            return n_drafted < self._cap
+        x = log_odds(p_draft)
+        if n_drafted == 1 and (x is None) is self._has_confidence:
+            self._has_confidence = x is not None
+            self._weigh()
+        p = self._history.survival
+        s = p[n_drafted] if x is None else self._confidence.extend(x)
+        if self._learning:
+            return n_drafted < self._cap
+        self._gain += s - self._row_cost[n_drafted]
+        if self._gain > self._best and n_drafted >= self.draft_min:
+            self._best, self._n_best = self._gain, n_drafted
+        if n_drafted >= self._cap:
+            return False
+        if x is None or n_drafted < self.draft_min:
+            return True
+        i = n_drafted + 1
+        if s * p[i] > (self._row_cost[i] + self._draft_cost[i]) * p[n_drafted]:
+            return True
+        return self._pays(i, s)
+
+    def n_verify(self) -> int:
+        """How many of the drafted tokens to send to the target; 0 is a plain decode."""
+        n = self._n_drafted if self._fixed or self._learning else self._n_best
+        return n if n >= self.draft_min else 0
+
+    def observe(self, step: Step) -> None:
+        """Learns from the round."""
+        if self._fixed:
+            return
+        costs, n_accepted, n_verified = self.costs, step.n_accepted, step.n_verified
+        n_tokens = n_accepted + 1
+        loss: float | None = 0.0
+        if step.n_draft or step.n_catch_up:
+            loss = costs.observe_draft(step.seconds_draft, step.n_catch_up, step.seconds_catch_up)
+        verify = costs.observe_verify(n_verified + 1, step.seconds_verify)
+        if n_verified:
+            # When the reply ended inside the draft, nothing was refused.
+            n_tried = step.n_tried if len(step.tokens) > n_accepted else n_accepted
+            self._history.observe(n_accepted, n_tried, n_tokens)
+            if len(self._confidence.x) >= n_tried:
+                self._confidence.observe(n_accepted, n_tried, n_tokens)
+            self._n_since_plain += n_tokens
+            self._n_rounds += 1
+        else:
+            self._n_idle += n_tokens
+            self._n_since_plain = self._n_rounds = 0
+        earned = ALLOWANCE_EARNED * n_tokens
+        if step.n_draft:
+            self._n_unseen = 0
+            self._new_x += self._confidence.x
+        else:
+            self._n_unseen += n_tokens
+            loss = loss and loss
+        if loss is not None and verify is not None:
+            if step.n_draft:
+                loss += verify - n_tokens
+            self.allowance = min(ALLOWANCE_MAX, self.allowance + earned - loss)
+
+    def _count_bins(self) -> None:
+        """Which confidences drafts show: the value of looking at one more."""
+        x = self._new_x
+        if x:
+            share = 1.0 - 0.975 ** len(x)
+            counts = [0.0] * len(X_BINS)
+            for value in x:
+                counts[min(len(X_BINS) - 1, max(0, int(value + 2.5)))] += 1.0 / len(x)
+            self._bins = mix(self._bins, counts, share)
+            self._new_x = []
+        lift = self._confidence.lift
+        self._lifts = [(w, lift(x)) for w, x in zip(self._bins, X_BINS, strict=True)]

@@ -1,0 +1,160 @@
+"""llama.cpp through llama-cpp-python's low-level bindings: the backend, its log, a loaded model.
+
+The only module that imports llama_cpp. Everything that reaches it was checked by gguf/ and pairing/
+first, because llama.cpp aborts the process on what it dislikes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from gguftools.errors import EngineError
+
+try:
+    import llama_cpp
+    from llama_cpp import llama_cpp as lib
+except ImportError as err:  # pragma: no cover - the run extra is missing
+    raise EngineError(
+        "llama-cpp-python is not installed", hint='pip install "gguftools[run]"'
+    ) from err
+
+_LOG_ERROR = 4  # GGML_LOG_LEVEL_ERROR
+_LOG_WARN = 3
+
+__all__ = [
+    "Model",
+    "build_name",
+    "clear_log",
+    "has_amx",
+    "last_log",
+    "lib",
+    "lib_ext",
+    "start_backend",
+    "supports_gpu",
+    "usable_cores",
+]
+
+_log_lines: deque[str] = deque(maxlen=20)
+
+
+def _keep_log(level: int, text: bytes, _user_data: Any) -> None:
+    if level >= _LOG_WARN:
+        _log_lines.append(f"{'E' if level >= _LOG_ERROR else 'W'}{text.decode('utf-8', 'replace')}")
+
+
+_log_callback = lib.llama_log_callback(_keep_log)  # llama.cpp keeps the pointer, so we keep this
+
+
+def start_backend() -> None:
+    """Initialise llama.cpp once; its log is kept for error messages instead of printed."""
+    lib.llama_log_set(_log_callback, ctypes.c_void_p(0))
+    lib.llama_backend_init()
+
+
+def clear_log() -> None:
+    """Forget what llama.cpp said, so that `last_log` speaks of the next call."""
+    _log_lines.clear()
+
+
+def last_log() -> str:
+    """The last error line of llama.cpp's log, else the last warning."""
+    lines = [line for line in _log_lines if line.strip("EW \n")]
+    chosen = [line for line in lines if line.startswith("E")] or lines
+    return chosen[-1][1:].strip() if chosen else ""
+
+
+def build_name() -> str:
+    """The binding and its version, for reports."""
+    return f"llama-cpp-python {llama_cpp.__version__}"
+
+
+def supports_gpu() -> bool:
+    """Whether this build of llama.cpp can offload layers."""
+    return bool(lib.llama_supports_gpu_offload())
+
+
+def has_amx() -> bool:
+    """Whether this build uses AMX tiles.
+
+    Built by GCC 12.2 it dies of SIGSEGV in the first quantized product: the compiler leaves out
+    stores to the tile configuration, and ldtilecfg faults. From outside a good build looks the
+    same, so weights then stay in plain buffers, which never use AMX.
+    """
+    return b"AMX_INT8 = 1" in lib.llama_print_system_info()
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def lib_ext() -> Any:
+    """The nextn bindings, which llama-cpp-python calls unstable: EngineError where they are not."""
+    try:
+        from llama_cpp import llama_cpp_ext
+    except (ImportError, AttributeError) as err:
+        raise EngineError(f"this build of llama-cpp-python has no MTP functions ({err})",
+                          hint="pip install llama-cpp-python==0.3.36") from err  # fmt: skip
+    return llama_cpp_ext
+
+
+class Model:
+    """A loaded model and its vocabulary."""
+
+    def __init__(self, path: Path, *, n_gpu_layers: int, load_mtp: bool) -> None:
+        start_backend()
+        params = lib.llama_model_default_params()
+        params.n_gpu_layers = n_gpu_layers
+        params.load_mtp = load_mtp
+        params.use_extra_bufts = not has_amx()
+        clear_log()
+        self.path = path
+        self.ptr: Any = lib.llama_model_load_from_file(os.fsencode(path), params)
+        if not self.ptr:
+            raise EngineError(f"llama.cpp cannot load it: {last_log()}", where=str(path))
+        self.vocab = lib.llama_model_get_vocab(self.ptr)
+        self.n_vocab = int(lib.llama_vocab_n_tokens(self.vocab))
+        self.n_embd_out = int(lib.llama_model_n_embd_out(self.ptr))
+        self.n_layer_nextn = int(lib.llama_model_n_layer_nextn(self.ptr))
+        self.n_ctx_train = int(lib.llama_model_n_ctx_train(self.ptr))
+        self.keeps_state = bool(
+            lib.llama_model_is_recurrent(self.ptr) or lib.llama_model_is_hybrid(self.ptr)
+        )
+        self._pieces: dict[int, bytes] = {}
+
+    def tokenize(self, text: str, *, add_special: bool) -> list[int]:
+        """Token ids of `text`; special tokens in it are parsed, BOS/EOS added if asked."""
+        raw = text.encode("utf-8", "replace")
+        n_max = len(raw) + 8
+        buf = (lib.llama_token * n_max)()
+        n = lib.llama_tokenize(self.vocab, raw, len(raw), buf, n_max, add_special, True)
+        if n < 0:
+            raise EngineError(f"llama_tokenize failed ({n})", where=str(self.path))
+        return list(buf[:n])
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token; empty for control tokens."""
+        if token not in self._pieces:
+            size = 64
+            buf = ctypes.create_string_buffer(size)
+            n = lib.llama_token_to_piece(self.vocab, token, buf, size, 0, False)
+            if n < 0:
+                buf = ctypes.create_string_buffer(-n)
+                n = lib.llama_token_to_piece(self.vocab, token, buf, -n, 0, False)
+            self._pieces[token] = buf.raw[: max(n, 0)]
+        return self._pieces[token]
+
+    def is_eog(self, token: int) -> bool:
+        """Whether the token ends a reply (EOS, EOT and their kin)."""
+        return bool(lib.llama_vocab_is_eog(self.vocab, token))
+
+    def close(self) -> None:
+        if self.ptr:
+            lib.llama_model_free(self.ptr)
+            self.ptr = None

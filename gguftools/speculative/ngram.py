@@ -1,0 +1,71 @@
+"""Prompt-lookup drafter: what followed the last time these tokens stood here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gguftools.speculative.drafting import NOTHING, Draft
+
+N_MIN = 2
+N_MAX = 4
+N_EXTEND_MAX = 16
+
+
+class NgramDrafter:
+    """Looks the last N_MAX .. N_MIN tokens up in the text so far; needs no model."""
+
+    name = "ngram"
+    n_max = 1 << 10
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[int, ...], int] = {}  # n-gram -> place after its last occurrence
+        self._n_seen = 0
+
+    def reset(self, history: Sequence[int]) -> None:
+        """A new reply: index its history from the start."""
+        self._ends.clear()
+        self._n_seen = 0
+
+    def draft(
+        self,
+        history: Sequence[int],
+        n_max: int,
+        proceed: Callable[[int, float | None], bool],
+    ) -> Draft:
+        """Up to n_max tokens that followed the longest match; its length gives the confidence."""
+        self._index(history)
+        start = self._lookup(history)
+        if start is None or n_max <= 0:
+            return NOTHING
+        n_match = _match_length(history, start)
+        tokens: list[int] = []
+        confidence: list[float | None] = []
+        for place in range(start, start + n_max):
+            beyond = place - len(history)  # a match that reaches the end goes on in the draft
+            tokens.append(history[place] if beyond < 0 else tokens[beyond])
+            confidence.append(1 - 1 / (1 + n_match + len(tokens)))
+            if not proceed(len(tokens), confidence[-1]):
+                break
+        return Draft(tuple(tokens), None, tuple(confidence), (0.0,) * len(tokens))
+
+    def _index(self, history: Sequence[int]) -> None:
+        """Enter the n-grams of the new tokens, all but the one that ends the text."""
+        for end in range(max(self._n_seen, 1), len(history)):
+            for n in range(N_MIN, min(N_MAX, end) + 1):
+                self._ends[tuple(history[end - n : end])] = end
+        self._n_seen = len(history)
+
+    def _lookup(self, history: Sequence[int]) -> int | None:
+        for n in range(min(N_MAX, len(history)), N_MIN - 1, -1):
+            end = self._ends.get(tuple(history[len(history) - n :]))
+            if end is not None:
+                return end
+        return None
+
+
+def _match_length(history: Sequence[int], start: int) -> int:
+    """How many tokens before `start` equal those at the end of the text."""
+    n = 0
+    while n < min(N_EXTEND_MAX, start) and history[start - 1 - n] == history[-1 - n]:
+        n += 1
+    return n

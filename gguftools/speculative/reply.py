@@ -1,0 +1,133 @@
+"""One reply as it streams: pieces of text, then the report."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from gguftools.speculative.chat import Prompter
+from gguftools.speculative.context import N_BATCH, Context
+from gguftools.speculative.controller import Controller
+from gguftools.speculative.drafting import Drafter
+from gguftools.speculative.loop import Generation, StopReason
+from gguftools.speculative.sampling import Chain
+from gguftools.speculative.stats import Report, Step, summarize
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The loaded parts that make a reply."""
+
+    target: Context
+    drafter: Drafter | None
+    controller: Controller
+    chain: Chain
+    rng: np.random.Generator
+    prompter: Prompter
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text of one token (or of the token that completed a character), and who proposed it."""
+
+    text: str
+    drafted: bool
+
+
+class Reply:
+    """Iterate it once for Pieces; `stop()` from a signal handler ends it at the next round.
+
+    The session's cache is in step with what was yielded, however the iteration ends.
+    """
+
+    def __init__(self, engine: Engine, prompt: list[int], n_predict: int) -> None:
+        self._engine = engine
+        self._prompt = prompt
+        self._n_predict = n_predict
+        self._cancelled = False
+        self.stop_reason: StopReason = "cancelled"
+        self.steps: list[Step] = []
+        self.token_ids: list[int] = []
+        self.text = ""
+        self._seconds_prompt = self._seconds_decode = 0.0
+
+    def stop(self) -> None:
+        """End the reply at the next round (or the next batch of the prompt)."""
+        self._cancelled = True
+
+    @property
+    def report(self) -> Report:
+        """Counts and seconds of what was generated so far."""
+        return summarize(
+            self.steps,
+            n_prompt=len(self._prompt),
+            seconds_prompt=self._seconds_prompt,
+            seconds_decode=self._seconds_decode,
+        )
+
+    def __iter__(self) -> Iterator[Piece]:
+        started = perf_counter()
+        done = self._prefill()
+        self._seconds_prompt = perf_counter() - started
+        if not done:
+            return
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        try:
+            for step in self._generate():
+                yield from self._pieces(step, decoder)
+            if tail := decoder.decode(b"", final=True):
+                self.text += tail
+                yield Piece(tail, False)
+        finally:
+            self._finish()
+
+    def _prefill(self) -> bool:
+        target = self._engine.target
+        while target.n_past < len(self._prompt) - 1:
+            if self._cancelled:
+                return False
+            stop = min(target.n_past + N_BATCH, len(self._prompt) - 1)
+            target.decode(self._prompt[target.n_past : stop])
+        return True
+
+    def _generate(self) -> Iterator[Step]:
+        s = self._engine
+        generation = Generation(
+            target=s.target,
+            drafter=s.drafter,
+            controller=s.controller,
+            chain=s.chain,
+            history=list(self._prompt),
+            n_predict=self._n_predict,
+            is_eog=s.target.model.is_eog,
+            rng=s.rng,
+            clock=perf_counter,
+            cancelled=lambda: self._cancelled,
+        )
+        steps = generation.steps()
+        while True:
+            started = perf_counter()
+            step = next(steps, None)
+            self._seconds_decode += perf_counter() - started
+            if step is None:
+                break
+            self.steps.append(step)
+            self.token_ids.extend(step.tokens)
+            yield step
+        self.stop_reason = generation.stop_reason
+
+    def _pieces(self, step: Step, decoder: codecs.IncrementalDecoder) -> Iterator[Piece]:
+        for i, token in enumerate(step.tokens):
+            if text := decoder.decode(self._engine.target.model.piece(token)):
+                self.text += text
+                yield Piece(text, i < step.n_accepted)
+
+    def _finish(self) -> None:
+        ids = self.token_ids
+        if ids and self._engine.target.model.is_eog(ids[-1]):
+            ids = ids[:-1]
+        self._engine.prompter.replied(self.text, ids)

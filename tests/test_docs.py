@@ -1,0 +1,37 @@
+"""The pages say what the code does."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from gguftools.cli import commands
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_generated_pages_are_current() -> None:
+    check = subprocess.run(
+        [sys.executable, "scripts/docs.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (check.returncode, check.stdout) == (0, ""), "run scripts/docs.py"
+
+
+def test_readme_has_a_line_for_every_file_of_the_house() -> None:
+    files = [p for p in (ROOT / "gguftools").rglob("*.py") if p.name != "__init__.py"]
+    absent = [p.name for p in files if not re.search(rf"\s{re.escape(p.name)}\s", README)]
+    assert not absent
+
+
+def test_readme_shows_only_verbs_that_exist() -> None:
+    verbs = set(re.findall(r"^\$ (?:\S*/)?gguftools ([a-z]+)\b", README, re.MULTILINE))
+    assert {"inspect", "pair", "run"} <= verbs <= set(commands.commands)
+
+
+def test_scripts_can_be_run() -> None:
+    for name in ("scripts/demo", "scripts/test", "scripts/check", ".ci/run"):
+        assert os.access(ROOT / name, os.X_OK), name
