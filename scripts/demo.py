@@ -40,9 +40,14 @@ class Arm:
     runs: list[dict[str, Any]]
 
     @property
+    def speeds(self) -> list[float]:
+        """Tokens per second of each run."""
+        return [float(run["tokens_per_second"]) for run in self.runs]
+
+    @property
     def tokens_per_second(self) -> float:
         """The median run's."""
-        return float(statistics.median(run["tokens_per_second"] for run in self.runs))
+        return statistics.median(self.speeds)
 
 
 def main() -> int:
@@ -59,6 +64,7 @@ def main() -> int:
         return err.exit_code
     except subprocess.CalledProcessError as err:
         print(f"demo: {shlex.join(err.cmd)} ended with {err.returncode}", file=sys.stderr)
+        print(err.stderr or "", file=sys.stderr)
         return 3
     _table(arms)
     print('\nNow try: .venv/bin/gguftools chat   (or "run MODEL -p PROMPT" with a model of yours)')
@@ -115,8 +121,8 @@ def _answers(recipe: Recipe, target: Path, draft: Path) -> list[Arm]:
                 "--draft-p-min", f"{settings.draft_p_min:g}", "-p", recipe.prompts[0],
             ]  # fmt: skip
             full = _gguftools(*command, shown=repeat == 0)
-            answer = subprocess.run(full, check=True, stdout=subprocess.PIPE).stdout
-            arm.runs.append(json.loads(answer))
+            done = subprocess.run(full, check=True, capture_output=True, text=True)
+            arm.runs.append(json.loads(done.stdout))
         if repeat == 0:
             print(f"\n{render.stream_text(arms[0].runs[0]['text'])}\n")
             print(f"-- the same {N_REPEATS - 1} times more, for the table", file=sys.stderr)
@@ -130,20 +136,23 @@ def _table(arms: list[Arm]) -> None:
         [_row(arm, plain) for arm in arms],
         right=(1, 2, 3, 4),
     )
-    drafted = max(arms[1:], key=lambda arm: arm.tokens_per_second)
-    gain = drafted.tokens_per_second / plain.tokens_per_second
-    if gain < 1.02:
-        print(
-            f"\nDrafting does not pay here: the best arm, {drafted.name}, runs at {gain:.2f} "
-            "of plain. Target and draft are one small model, so a draft costs almost as much."
-        )
-    else:
-        print(f"\nDrafting pays here: {drafted.name} runs at {gain:.2f} times plain.")
+    print(f"\n{_verdict(max(arms[1:], key=lambda arm: arm.tokens_per_second), plain)}")
+
+
+def _verdict(best: Arm, plain: Arm) -> str:
+    """Whether drafting pays; runs that overlap are a tie."""
+    gain = best.tokens_per_second / plain.tokens_per_second
+    what = f"{best.name}, the best drafter, runs at {gain:.2f} of plain"
+    if min(best.speeds) > max(plain.speeds):
+        return f"Drafting pays here: {what}."
+    if max(best.speeds) < min(plain.speeds):
+        return f"Drafting does not pay here: {what}; this draft costs as much as its target."
+    return f"Drafting makes no difference here: {what}, and their runs overlap."
 
 
 def _row(arm: Arm, plain: Arm) -> tuple[str, ...]:
     run = arm.runs[0]
-    speeds = [r["tokens_per_second"] for r in arm.runs]
+    speeds = arm.speeds
     n_draft, n_rounds = run["n_draft"], run["n_rounds"]
     return (
         arm.name,

@@ -1,10 +1,12 @@
 """Compares our MTP verdict with real llama.cpp on every architecture, broken in every known way.
 
 Usage: python scripts/oracle_mtp.py [ARCH ...]   exits 1 on a disagreement.
+The judge is the libllama of llama-cpp-python, or that in the folder LLAMA_CPP_LIB_PATH.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -15,9 +17,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.source import open_gguf
 from tests.models.mtp_judge import judge
-from tests.models.mtp_mutations import mutations
-from tests.models.tiny import METADATA, write
+from tests.models.mtp_mutations import Mutation, mutations
+from tests.models.tiny import gemma4, write
+from tests.models.tiny_archs import METADATA
 
+# llama-cpp-python 0.3.36 bundles libllama 0.5.0, older than b11434.
+_NOT_IN_BINDING = {"qwen4exp": "libllama 0.5.0 loads no MTP block of it"}
 _BATCH = 200  # files on disk at a time
 
 
@@ -26,6 +31,9 @@ def main(archs: list[str]) -> int:
     n_bad = 0
     print(f"{'architecture':18} files  loads   decodes  agree  disagree")
     for arch in archs or list(METADATA):
+        if arch in _NOT_IN_BINDING and "LLAMA_CPP_LIB_PATH" not in os.environ:
+            print(f"{arch:18} not judged: {_NOT_IN_BINDING[arch]}")
+            continue
         counts: Counter[str] = Counter()
         found: list[str] = []
         cases = list(mutations(arch))
@@ -40,15 +48,20 @@ def main(archs: list[str]) -> int:
     return min(n_bad, 1)
 
 
-def _compare(cases: list, counts: Counter[str]) -> list[str]:
+def _compare(cases: list[Mutation], counts: Counter[str]) -> list[str]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{i}.gguf" for i in range(len(cases))]
         for path, (_, model) in zip(paths, cases, strict=True):
             write(model, path)
+        target = Path(folder) / "target.gguf" if cases[0][1].arch == "gemma4-assistant" else None
+        if target:
+            write(gemma4(), target)
         reports = [mtp_report(open_gguf(path)) for path in paths]
-        jobs = [(p, max(r.declared, 1)) for p, r in zip(paths, reports, strict=True)]
-        for (label, _), report, verdict in zip(cases, reports, judge(jobs), strict=True):
+        jobs = [
+            (p, 1 if target else max(r.declared, 1)) for p, r in zip(paths, reports, strict=True)
+        ]
+        for (label, _), report, verdict in zip(cases, reports, judge(jobs, target), strict=True):
             counts["files"] += 1
             counts["loads"] += verdict.loads
             counts["decodes"] += verdict.decodes

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,8 @@ import pytest
 
 from gguftools import __version__
 from gguftools.cli import inspect, main, render
+from tests.commands import GGUFTOOLS, gguftools, python, shown_by, unstyled
 from tests.models.markov import N_VOCAB, random_chain, vocabulary, write_llama, write_qwen35
-from tests.terminal import shown_by, unstyled
 
 SCHEMAS = Path(__file__).resolve().parent.parent / "docs" / "schemas"
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\u200b\r"
@@ -26,10 +23,6 @@ def parsed(output: str, verb: str) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(output)
     jsonschema.validate(value, json.loads((SCHEMAS / f"{verb}.json").read_text()))
     return value
-
-
-def python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -230,8 +223,7 @@ def test_nothing_from_a_file_reaches_a_terminal_as_a_command(
     words: list[str], models: dict[str, Path], evil: Path
 ) -> None:
     places = {"EVIL": str(evil), "EVIL2": f"{evil}{EVIL}", "TARGET": str(models["target"])}
-    command = [sys.executable, "-m", "gguftools", *(places.get(w, w) for w in words)]
-    shown = unstyled(shown_by(command))
+    shown = unstyled(shown_by([*GGUFTOOLS, *(places.get(w, w) for w in words)]))
     assert "\\x1b]0;owned\\x07" in shown
     assert not set(shown) & set("\x1b\x07\x9b\u202e\u200b")
 
@@ -245,39 +237,34 @@ def test_markup_of_rich_is_not_interpreted(
 
 
 def test_colour_is_off_in_a_pipe_and_with_no_color(models: dict[str, Path]) -> None:
-    command = [sys.executable, "-m", "gguftools", "pair", str(models["target"]),
-               str(models["draft"])]  # fmt: skip
-    assert "\x1b[" in shown_by(command)
-    assert "\x1b[" not in shown_by(command, {"NO_COLOR": "1"})
-    assert "\x1b[" not in shown_by([*command, "--color", "off"])
-    piped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "\x1b[" not in piped
-    on = subprocess.run([*command, "--color", "on"], capture_output=True, text=True, check=True)
-    assert "\x1b[" in on.stdout
+    args = ["pair", str(models["target"]), str(models["draft"])]
+    assert "\x1b[" in shown_by([*GGUFTOOLS, *args])
+    assert "\x1b[" not in shown_by([*GGUFTOOLS, *args], {"NO_COLOR": "1"})
+    assert "\x1b[" not in shown_by([*GGUFTOOLS, *args, "--color", "off"])
+    assert "\x1b[" not in gguftools(*args).stdout
+    assert "\x1b[" in gguftools(*args, "--color", "on").stdout
 
 
 def test_a_stream_that_knows_only_ascii_gets_escapes(evil: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gguftools", "inspect", str(evil)],
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
+    done = python("-m", "gguftools", "inspect", str(evil), env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert done.stdout.isascii()
 
 
-@pytest.mark.parametrize("verb", [["--help"], ["inspect"], ["inspect", "--json"], ["pair", "--json"],
-                                  ["run", "--help"]])  # fmt: skip
+LIGHT = [["--help"], ["inspect"], ["inspect", "--json"], ["pair", "--json"], ["run", "--help"]]
+
+
+@pytest.mark.parametrize("verb", LIGHT, ids=" ".join)
 def test_light_verbs_import_nothing_heavy(verb: list[str], models: dict[str, Path]) -> None:
     files = {"inspect": ["target"], "pair": ["target", "draft"]}.get(verb[0], [])
-    heavy = ("llama_cpp", "huggingface_hub", "numpy", "gguf", "jinja2", "prompt_toolkit")
+    heavy = ["llama_cpp", "huggingface_hub", "numpy", "gguf", "jinja2", "prompt_toolkit"]
     if "--json" in verb:
-        heavy += ("rich",)
+        heavy.append("rich")
     code = (
         "import sys; from gguftools.cli import main; code = main(sys.argv[1:]);"
         f"print(*(m for m in {heavy} if m in sys.modules), end='', file=sys.stderr); sys.exit(code)"
     )
-    done = python(code, *verb, *(str(models[name]) for name in files))
+    done = python("-c", code, *verb, *(str(models[name]) for name in files))
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -286,7 +273,7 @@ def test_without_the_run_extra_a_line_says_what_to_install(models: dict[str, Pat
         "import sys; sys.modules['llama_cpp'] = None; from gguftools.cli import main;"
         "sys.exit(main(sys.argv[1:]))"
     )
-    done = python(code, "run", str(models["target"]), "-p", "x")
+    done = python("-c", code, "run", str(models["target"]), "-p", "x")
     assert done.returncode == 3
     assert done.stderr == (
         "gguftools: error: llama-cpp-python is not installed "

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from gguftools.cli import commands
+from tests.commands import python
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_generated_pages_are_current() -> None:
-    check = subprocess.run(
-        [sys.executable, "scripts/docs.py", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
+    check = python(str(ROOT / "scripts" / "docs.py"), "--check")
     assert (check.returncode, check.stdout) == (0, ""), "run scripts/docs.py"
 
 

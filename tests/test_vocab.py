@@ -130,10 +130,10 @@ def test_byte_order_does_not_matter() -> None:
     assert match_vocab(_named(texts), big).matches
 
 
-# What users ran into, by the numbers of the reports.
+# What users ran into.
 
 
-def test_qwen_sizes_that_differ_by_padding_match() -> None:  # C01, C02
+def test_qwen_sizes_that_differ_by_padding_match() -> None:  # QwenLM/Qwen3 issues 326 and 466
     match = match_vocab(_words(152064, 151646), _words(151936, 151646))
     assert match.matches
     assert match.n_checked == 151936 - FIRST_ID_CHECKED
@@ -143,13 +143,13 @@ def test_qwen_sizes_that_differ_by_padding_match() -> None:  # C01, C02
     assert "only 100" in old_builds
 
 
-def test_a_longer_tail_counts_only_behind_an_equal_beginning() -> None:  # C05
+def test_a_longer_tail_counts_only_behind_an_equal_beginning() -> None:  # vllm pull 42775
     assert match_vocab(_words(152064, 151665), _words(151936, 151665)).matches
     match = match_vocab(_words(152064, 151665), _words(151936, 151665, {151643: b"<bos>"}))
     assert (match.rule, match.token_id) == ("token-text", 151643)
 
 
-def test_equal_sizes_with_other_texts_do_not_match() -> None:  # C07
+def test_equal_sizes_with_other_texts_do_not_match() -> None:  # xllama pull 200
     changes = {
         151665: b"[PAD151665]", 151666: b"[PAD151666]", 151667: b"[PAD151667]",
         151668: b"[PAD151668]",
@@ -170,7 +170,7 @@ def test_equal_sizes_with_other_texts_do_not_match() -> None:  # C07
     assert "another conversion" in match.notes[0]
 
 
-def test_one_family_may_have_two_vocabularies() -> None:  # C08
+def test_one_family_may_have_two_vocabularies() -> None:  # xllama pull 200
     draft = _named([b"x%d" % i for i in range(65536)])
     match = match_vocab(_words(128000), draft)
     assert match.rule == "vocab-size"
@@ -178,7 +178,7 @@ def test_one_family_may_have_two_vocabularies() -> None:  # C08
     assert "first at id 5: 'w5' in the target, 'x5' in the draft" in match.notes[0]
 
 
-def test_special_ids_count_only_where_they_are_added() -> None:  # C10
+def test_special_ids_count_only_where_they_are_added() -> None:  # llama.cpp pull 22358
     texts = _texts(300)
     assert match_vocab(_named(texts, bos=1, eos=2), _named(texts, bos=3, eos=4)).matches
     match = match_vocab(_named(texts, bos=1, add_bos=True), _named(texts, bos=3, add_bos=True))
@@ -198,7 +198,7 @@ def test_a_flag_alone_is_enough_to_fail() -> None:
     assert match.reason == "the draft adds EOS (id 2, 'w2') to every prompt, the target does not"
 
 
-def test_one_token_converted_otherwise_is_named() -> None:  # C11
+def test_one_token_converted_otherwise_is_named() -> None:  # lmstudio-bug-tracker issue 481
     match = match_vocab(_words(256000), _words(256000, changes={139: b"\xe2\x96\x81\xe2\x96\x81"}))
     assert match.reason == (
         "1 token text differs, at id 139: 'w139' in the target, '\u2581\u2581' in the draft"
@@ -206,7 +206,7 @@ def test_one_token_converted_otherwise_is_named() -> None:  # C11
     assert "try a draft converted like the target" in match.notes[0]
 
 
-def test_another_pre_tokenizer_is_a_note() -> None:  # C19
+def test_another_pre_tokenizer_is_a_note() -> None:  # arcee-ai/mergekit issue 513
     texts = _texts(300)
     match = match_vocab(_named(texts, pre="deepseek-r1-qwen"), _named(texts))
     assert match.matches

@@ -154,6 +154,7 @@ def _prompt_reader() -> Callable[[], str]:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
         from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+        from prompt_toolkit.shortcuts import CompleteStyle
 
     keys = KeyBindings()
 
@@ -162,7 +163,11 @@ def _prompt_reader() -> Callable[[], str]:
         event.current_buffer.insert_text("\n")
 
     session: PromptSession[str] = PromptSession(
-        completer=WordCompleter(list(COMMANDS), sentence=True), key_bindings=keys
+        completer=WordCompleter(list(COMMANDS), sentence=True),
+        complete_while_typing=False,
+        complete_style=CompleteStyle.READLINE_LIKE,
+        reserve_space_for_menu=0,
+        key_bindings=keys,
     )
     return lambda: session.prompt("> ")
 

@@ -142,7 +142,7 @@ def line(text: str = "", style: str = "") -> None:
 
 def styled(text: str, style: str) -> str:
     """`text` for direct output; dim or coloured where colours are wanted."""
-    if not (text and wants_color()):
+    if not (text and style and wants_color()):
         return text
     return click.style(text, dim=True) if style == "dim" else click.style(text, fg=style)
 

@@ -38,7 +38,7 @@ class QKV:
     q: str
     k: str
     v: str
-    fused_graph: bool = False  # the MTP graph reads only the fused form
+    graph_form: Literal["any", "fused", "split"] = "any"  # the MTP graph may read one form only
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ _QWEN4EXP = MtpArch(
     block=(
         *_hc("attn"),
         *_hc("ffn"),
-        _QKV_GATED,
+        replace(_QKV_GATED, graph_form="split"),  # qwen4exp.cpp:950
         _WO,
         *_QK_NORM,
         _t("indexer.q_proj.weight", "n_embd", "n_head_indexer*n_embd_indexer"),
@@ -415,7 +415,10 @@ _DEEPSEEK4 = MtpArch(
     trunk_only=False,
     probe_zeroes=True,
     load_if=(("ratio in (0, 4, 128)", "its compress_ratios entry is not 0, 4 or 128"),),
-    graph_if=(("block >= n_layer_hash", "the MTP block is hash-routed (hash_layer_count)"),),
+    graph_if=(
+        ("block >= n_layer_hash", "the MTP block is hash-routed (hash_layer_count)"),
+        _HEAD_SIZES,
+    ),
     fallbacks=_SHARED_FF,
     arrays=(*_EXPERT_FF, *_CLAMPS),
 )
@@ -439,7 +442,7 @@ _STEP35 = MtpArch(
 _MIMO2 = MtpArch(
     source="mimo2.cpp",
     block=(
-        QKV("n_embd_head_k*n_head_l", "n_embd_k_gqa_l", "n_embd_v_gqa_l", fused_graph=True),
+        QKV("n_embd_head_k*n_head_l", "n_embd_k_gqa_l", "n_embd_v_gqa_l", graph_form="fused"),
         _t("attn_output.weight", "n_embd_head_v*n_head_l", "n_embd"),
         _ATTN_NORM,
         _t("attn_sinks.weight", "n_head_l", need="optional"),
@@ -631,6 +634,7 @@ _EXAONE4 = MtpArch(
     skipped=True,
     trunk_only=False,
     head_only=False,
+    trunk_probe="blk.0.post_attention_norm.weight",
 )
 _GLM4 = MtpArch(
     source="glm4.cpp",
@@ -706,6 +710,10 @@ _GEMMA4_ASSISTANT = MtpArch(
     load_if=(
         ("n_embd_out != n_embd", "embedding_length_out does not carry the target's hidden size"),
         _HEAD_SIZES,
+    ),
+    graph_if=(
+        ("n_layer == 0", "nextn_predict_layers is not block_count"),
+        ("n_embd_head_k_l == n_embd_head_v_l", _HEAD_SIZES[1]),
     ),
 )
 

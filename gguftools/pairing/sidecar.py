@@ -12,7 +12,7 @@ from gguftools.gguf.hparams import read_hparams
 from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.reader import Header, NumericArray
 from gguftools.gguf.tokenizer import read_vocab
-from gguftools.pairing.vocab import match_vocab
+from gguftools.pairing.vocab import match_tokens
 
 # Architectures whose graph hands out layer inputs (t_layer_inp in src/models/, b11434); qwen4exp
 # hands out rows of another width, which llama.cpp asserts against.
@@ -132,12 +132,11 @@ def _same_tokens(target: Header, draft: Header) -> Finding | None:
     ours, theirs = read_vocab(target), read_vocab(draft)
     if ours is None or theirs is None:
         return None
-    match = match_vocab(ours, theirs)
-    if match.matches or match.rule in ("bos", "eos"):
-        # The target's own tokens are fed to the head, so flags and BOS of the draft are not used.
+    match = match_tokens(ours, theirs)
+    if match.rule is None:
         return None
-    why = "llama.cpp would not notice, and every draft would be wrong"
-    return Finding(match.rule or "", f"{match.reason}; {why}", match.token_id, match.target_text,
+    why = "llama.cpp does not compare them here and would draft wrong tokens"
+    return Finding(match.rule, f"{match.reason}; {why}", match.token_id, match.target_text,
                    match.draft_text)  # fmt: skip
 
 

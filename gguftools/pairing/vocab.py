@@ -54,6 +54,11 @@ def match_vocab(target: Vocab, draft: Vocab) -> VocabMatch:
     )
 
 
+def match_tokens(target: Vocab, draft: Vocab) -> VocabMatch:
+    """The rules about the token list alone: for heads that are fed with the target's own tokens."""
+    return _match_type(target, draft) or _match_size(target, draft) or _match_texts(target, draft)
+
+
 def printable(text: bytes) -> str:
     """Token bytes as text that is safe to print: escapes for all that is not, cut when long."""
     chars = text[: 4 * TEXT_CHARS_MAX].decode("utf-8", "backslashreplace")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from gguftools.errors import RefusedError
 from gguftools.gguf.reader import Header
-from gguftools.gguf.tokenizer import read_vocab
 from gguftools.speculative.llama import Model
 from gguftools.speculative.render_template import TemplateError, render
 
@@ -29,15 +28,7 @@ class Prompter:
         self.model = model
         self.path = header.path
         self.template = header.text("tokenizer.chat_template")
-        vocab = read_vocab(header)
-        texts = list(vocab.tokens) if vocab is not None else []
-
-        def text(token: int | None) -> str:
-            return texts[token].decode("utf-8", "replace") if token is not None else ""
-
-        self.bos = text(vocab.bos if vocab is not None else None)
-        self.eos = text(vocab.eos if vocab is not None else None)
-        self.adds_bos = vocab is not None and vocab.add_bos
+        self.bos, self.eos = model.text(model.bos), model.text(model.eos)
         self._text = ""
         self._ids: list[int] = []
 
@@ -54,7 +45,7 @@ class Prompter:
             rest = text[len(self._text) :]
             ids = self._ids + self.model.tokenize(rest, add_special=False)
         else:
-            bos_in_text = self.adds_bos and bool(self.bos) and text.startswith(self.bos)
+            bos_in_text = bool(self.bos) and text.startswith(self.bos)
             ids = self.model.tokenize(text, add_special=not bos_in_text)
         if not ids:
             raise RefusedError("the prompt has no tokens", where=self.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from gguftools.speculative.acceptance import Confidence, History, log_odds
-from gguftools.speculative.cost_curve import CostCurve
+from gguftools.speculative.cost_curve import GAP_MIN, CostCurve
 from gguftools.speculative.stats import Step
 
 ALLOWANCE_START = 4.0  # plain decodes that a reply may lose to drafting
@@ -48,8 +48,8 @@ class Controller:
         self.costs = CostCurve(draft_max + 1, draft=0.15 if cost is None else cost)
         mean = log_odds(acceptance)
         mean = 0.85 if mean is None else mean
-        self._history = History(draft_max, mean=mean)
-        self._confidence = Confidence(draft_max, mean=mean + 0.75)
+        self.history = History(draft_max, mean=mean)
+        self.confidence = Confidence(draft_max, mean=mean + 0.75)
         self._has_confidence = False
         self._bins = EVEN
         self._fixed = draft_min == draft_max
@@ -57,7 +57,7 @@ class Controller:
         self._catch_up_max = catch_up_max
         self._n_unseen = self._n_idle = self._n_sleep = 0
         self._n_anchor = self._n_since_plain = self._n_rounds = 0
-        self._built = 0
+        self._n_built = 0
         self._new_x: list[float] = []
         self._start_round()
 
@@ -65,12 +65,12 @@ class Controller:
         self._cap = self._n_drafted = self._n_best = 0
         self._gain = self._best = 0.0
         self._learning = False
-        self._confidence.start()
+        self.confidence.start()
 
     def new_reply(self) -> None:
         """Another text follows: costs stay, the acceptance level is mostly forgotten."""
-        self._history.level.forget()
-        self._confidence.level.forget()
+        self.history.level.forget()
+        self.confidence.level.forget()
         self._bins = EVEN
         self.costs.new_reply()
         self._n_unseen = self._n_idle = self._n_sleep = 0
@@ -95,17 +95,13 @@ class Controller:
     def _choose(self) -> int:
         n_idle, self._n_idle = self._n_idle, 0
         if n_idle:
-            self._history.level.idle(n_idle)
-            self._confidence.level.idle(n_idle)
+            self.history.level.idle(n_idle)
+            self.confidence.level.idle(n_idle)
             self._bins = mix(EVEN, self._bins, 0.98**n_idle)
-        if self._history.refresh(MOVED) or self.costs.n_built != self._built:
+        moved = self.history.refresh(MOVED)
+        if moved or self.costs.n_built != self._n_built:
             self._weigh()
-        catch_up = 0.0
-        if self._n_unseen > 2:
-            n = self._n_unseen
-            catch_up = self.costs.catch_up * (
-                min(n, self._catch_up_max) if self._catch_up_max else n
-            )
+        catch_up = self.costs.catch_up * self._gap() if self._n_unseen > GAP_MIN else 0.0
         n_fits = self.draft_max
         while n_fits and self._worst[n_fits] + catch_up > self.allowance:
             n_fits -= 1
@@ -118,42 +114,45 @@ class Controller:
         return 0 if n_draft and self._plain_is_due(self._rate - 1.0) else n_draft
 
     def _weigh(self) -> None:
-        """Fills the tables by which rounds are judged; costs in tokens at the best rate."""
-        costs, p = self.costs, self._history.survival
-        self._built = costs.n_built
-        rows, draft, tokens, rate = costs.hopeful, costs.first, 1.0, 1.0
+        """Finds the best rate, the price of time, and puts every cost in tokens at that price."""
+        costs, p = self.costs, self.history.survival
+        self._n_built = costs.n_built
+        draft, tokens, rate = costs.first, 1.0, 1.0
         self._worst = worst = [0.0]
-        for k in range(1, self.draft_max + 1):
-            tokens += p[k]
-            rate = max(rate, tokens / (draft + rows[k + 1]))
-            worst.append(draft + costs.verify[k + 1] - 1.0)
+        for s, rows, v in zip(p[1:], costs.hopeful[2:], costs.verify[2:], strict=True):
+            tokens += s
+            if tokens > rate * (draft + rows):
+                rate = tokens / (draft + rows)
+            worst.append(draft + v - 1.0)
             draft += costs.next
         self._rate = rate
-        first, later = rate * costs.first, rate * costs.next
-        self._draft_cost = draft_cost = [0.0, first] + [later] * (self.draft_max - 1)
-        self._row_cost = row_cost = [0.0] + [rate * (b - a) for a, b in pairwise(rows[1:])]
-        gain = 0.0
-        self._gains = [0.0]
-        for s, r, d in zip(p[1:], row_cost[1:], draft_cost[1:], strict=True):
-            gain += s - r - d
-            self._gains.append(gain)
+        self._first, self._next = rate * costs.first, rate * costs.next
+        self._row_cost = [0.0] + [rate * (b - a) for a, b in pairwise(costs.hopeful[1:])]
         if self._has_confidence:
             self._count_bins()
             self._look_ahead()
+        else:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        """What a draft of each length gains over a plain decode."""
+        gain = self._next - self._first
+        self._gains = gains = [0.0]
+        for s, row_cost in zip(self.history.survival[1:], self._row_cost[1:], strict=True):
+            gain += s - row_cost - self._next
+            gains.append(gain)
 
     def _look_ahead(self) -> None:
         """For every depth, what the best continuation of the draft brings and costs."""
-        p, row_cost, draft_cost = self._history.survival, self._row_cost, self._draft_cost
-        self._more = more = [0.0] * (self.draft_max + 1)
-        self._more_cost = more_cost = [0.0] * (self.draft_max + 1)
+        p, row_cost = self.history.survival, self._row_cost
+        self._more = more = [(0.0, 0.0)] * (self.draft_max + 1)
         tokens = spent = 0.0
         for k in range(self.draft_max - 1, 0, -1):
             if tokens <= spent:
                 tokens = spent = 0.0
             tokens += p[k + 1]
-            spent += row_cost[k + 1] + draft_cost[k + 1]
-            more[k] = tokens / max(p[k], 1e-9)
-            more_cost[k] = spent
+            spent += row_cost[k + 1] + self._next
+            more[k] = (tokens / (p[k] + 1e-9), spent)
 
     def _length(self, n_fits: int, extra: float) -> int:
         """The most tokens worth planning within n_fits, 0 if none is."""
@@ -173,11 +172,12 @@ class Controller:
 
     def _pays(self, i: int, s: float, extra: float = 0.0) -> bool:
         """Whether to draft token i, given that it can be dropped once its confidence is seen."""
-        row_cost, draft_cost = self._row_cost[i], self._draft_cost[i] + extra
-        more, more_cost = self._more[i], self._more_cost[i]
+        row_cost = self._row_cost[i]
+        draft_cost = (self._first if i == 1 else self._next) + extra
+        more, more_cost = self._more[i]
         if s - row_cost + max(0.0, s * more - more_cost) <= draft_cost:
             return False
-        odds = self._confidence.next_odds()
+        odds = self.confidence.next_odds()
         value = 0.0
         for weight, lift in self._lifts:
             o = odds * lift
@@ -199,8 +199,8 @@ class Controller:
         if n_drafted == 1 and (x is None) is self._has_confidence:
             self._has_confidence = x is not None
             self._weigh()
-        p = self._history.survival
-        s = p[n_drafted] if x is None else self._confidence.extend(x)
+        p = self.history.survival
+        s = p[n_drafted] if x is None else self.confidence.extend(x)
         if self._learning:
             return n_drafted < self._cap
         self._gain += s - self._row_cost[n_drafted]
@@ -211,7 +211,7 @@ class Controller:
         if x is None or n_drafted < self.draft_min:
             return True
         i = n_drafted + 1
-        if s * p[i] > (self._row_cost[i] + self._draft_cost[i]) * p[n_drafted]:
+        if s * p[i] > (self._row_cost[i] + self._next) * p[n_drafted]:
             return True
         return self._pays(i, s)
 
@@ -224,34 +224,37 @@ class Controller:
         """Learns from the round."""
         if self._fixed:
             return
-        costs, n_accepted, n_verified = self.costs, step.n_accepted, step.n_verified
+        n_accepted = step.n_accepted
         n_tokens = n_accepted + 1
-        loss: float | None = 0.0
+        loss = 0.0
         if step.n_draft or step.n_catch_up:
-            loss = costs.observe_draft(step.seconds_draft, step.n_catch_up, step.seconds_catch_up)
-        verify = costs.observe_verify(n_verified + 1, step.seconds_verify)
-        if n_verified:
+            loss = self.costs.observe_draft(step.seconds_draft, step.seconds_catch_up, self._gap())
+        verify = self.costs.observe_verify(step.n_verified + 1, step.seconds_verify)
+        if step.n_verified:
             # When the reply ended inside the draft, nothing was refused.
             n_tried = step.n_tried if len(step.tokens) > n_accepted else n_accepted
-            self._history.observe(n_accepted, n_tried, n_tokens)
-            if len(self._confidence.x) >= n_tried:
-                self._confidence.observe(n_accepted, n_tried, n_tokens)
+            self.history.observe(n_accepted, n_tried, n_tokens)
+            if len(self.confidence.x) >= n_tried:
+                self.confidence.observe(n_accepted, n_tried, n_tokens)
             self._n_since_plain += n_tokens
             self._n_rounds += 1
         else:
             self._n_idle += n_tokens
             self._n_since_plain = self._n_rounds = 0
-        earned = ALLOWANCE_EARNED * n_tokens
         if step.n_draft:
             self._n_unseen = 0
-            self._new_x += self._confidence.x
+            self._new_x += self.confidence.x
+            loss += verify - n_tokens
         else:
+            self._n_unseen = 0 if step.n_catch_up else self._n_unseen
             self._n_unseen += n_tokens
-            loss = loss and loss
-        if loss is not None and verify is not None:
-            if step.n_draft:
-                loss += verify - n_tokens
-            self.allowance = min(ALLOWANCE_MAX, self.allowance + earned - loss)
+        earned = ALLOWANCE_EARNED * n_tokens
+        self.allowance = min(ALLOWANCE_MAX, self.allowance + earned - loss)
+
+    def _gap(self) -> int:
+        """Tokens that the drafter has to catch up with."""
+        n = self._n_unseen
+        return n if self._catch_up_max is None else min(n, self._catch_up_max)
 
     def _count_bins(self) -> None:
         """Which confidences drafts show: the value of looking at one more."""
@@ -263,5 +266,5 @@ class Controller:
                 counts[min(len(X_BINS) - 1, max(0, int(value + 2.5)))] += 1.0 / len(x)
             self._bins = mix(self._bins, counts, share)
             self._new_x = []
-        lift = self._confidence.lift
+        lift = self.confidence.lift
         self._lifts = [(w, lift(x)) for w, x in zip(self._bins, X_BINS, strict=True)]

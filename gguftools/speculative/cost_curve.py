@@ -7,6 +7,10 @@ import math
 N_NEAR = 3  # rows on either side that share a residual
 NEAR = [math.exp(-i) for i in range(N_NEAR + 1)]
 WEIGHT_MAX = 40.0  # samples
+LIMIT = 1.8  # a draft that took longer than this times what was expected
+STALL = 2.0  # plain decodes that a stall in a draft may be charged
+BELIEF_MAX = 10.0
+GAP_MIN = 2  # tokens; what a drafter in use catches up belongs to its first token
 SLOPE = 0.15  # of a verify row, before anything was measured
 
 
@@ -21,7 +25,7 @@ class CostCurve:
         self.verify: list[float] = []
         self.hopeful: list[float] = []  # verify, a little lower where it was seldom measured
         self.first = self.next = draft  # drafted token of a round, later ones
-        self.catch_up = 0.0  # per token that the drafter has not seen
+        self.catch_up = 0.0  # per token while it was off
         self.noise = 0.1
         self.n_bad = self.n_built = 0
         self.weight = [0.0] * (n_rows + 1)
@@ -47,33 +51,37 @@ class CostCurve:
         self._n_fast = 6
         self.weight[1] = min(self.weight[1], 4.0)
 
-    def observe_verify(self, n: int, seconds: float) -> float | None:
-        """Learns from a pass over n rows; returns what to charge, None if the clock was broken."""
+    def observe_verify(self, n: int, seconds: float) -> float:
+        """Learns from a pass over n rows; returns what to charge for it."""
         if not 0.0 < seconds < math.inf:
             self.n_bad += 1
-            return None
+            return self.verify[n]
         if not self._scale:
             self._scale = seconds / self.verify[n]
             self._mean[1] = 1.0
-        weight, expected = self.weight[n], self._mean[1] * self.verify[n]
-        raw = seconds / (self._scale * expected)
-        ratio = self._believe(raw, weight)
+        weight, plain = self.weight[n], self._scale * self._mean[1]
+        # Against its own mean where there is one: a misfit of the curve must not move the scale.
+        expected = self._scale * self._mean[n] if weight >= 3.0 else plain * self.verify[n]
+        raw = seconds / expected
+        ratio, confirmed = self._believe(raw, weight)
+        charge = expected / plain * (ratio if weight >= 3.0 else min(raw, max(ratio, 3.0)))
         if weight >= 3.0 or self._n_fast:
-            self._scale *= ratio ** (0.3 if self._n_fast else 0.04)
+            self._scale *= ratio ** (0.3 if self._n_fast or confirmed else 0.04)
             self._n_fast = max(0, self._n_fast - 1)
             self.noise += 0.03 * (1.25 * abs(math.log(ratio)) - self.noise)
-        charge = self.verify[n] * (ratio if weight >= 3.0 else min(raw, max(ratio, 3.0)))
-        self._learn(n, seconds / self._scale * (ratio / raw))
+        self._learn(n, ratio * expected / self._scale)
         return charge
 
-    def _believe(self, raw: float, weight: float) -> float:
+    def _believe(self, raw: float, weight: float) -> tuple[float, bool]:
+        """The part of a surprise to take up, and whether the sample before was one like it."""
         limit = 1.5 if weight >= 3.0 else 1.8
+        raw = min(BELIEF_MAX, max(1e-3, raw))
         last, self._last = self._last, raw
         if raw > limit:
-            return max(limit, min(raw, last))
+            return max(limit, min(raw, last)), last > limit
         if raw * limit < 1.0 and weight >= 3.0:
-            return min(1.0 / limit, max(raw, last))
-        return raw
+            return min(1.0 / limit, max(raw, last)), last * limit < 1.0
+        return raw, False
 
     def _learn(self, n: int, value: float) -> None:
         weight, mean = self.weight[n], self._mean[n]
@@ -86,7 +94,7 @@ class CostCurve:
         self.weight[n] = min(weight + new, WEIGHT_MAX)
         self._n_plain += n == 1
         self._stale += gain * abs(value / (mean or value) - 1.0)
-        if self._stale > 0.02 or weight < 3.0:
+        if self._stale > 0.04 or weight < 3.0:
             self._build()
 
     def _build(self) -> None:
@@ -119,42 +127,53 @@ class CostCurve:
             for v, w in zip(self.verify, weight, strict=True)
         ]
 
-    def observe_draft(
-        self, seconds: tuple[float, ...], n_catch_up: int, seconds_catch_up: float
-    ) -> float | None:
-        """Learns from one draft; returns what to charge, None if the clock was broken."""
-        n = len(seconds)
-        total = sum(seconds)
-        if not (0.0 <= total < math.inf and 0.0 <= seconds_catch_up < math.inf):
+    def observe_draft(self, seconds: tuple[float, ...], seconds_catch_up: float, gap: int) -> float:
+        """Learns from one draft, the first after gap tokens; returns what to charge for it."""
+        n, rest, plain = len(seconds), sum(seconds[1:]), self._scale * self._mean[1]
+        first = seconds[0] if n else 0.0
+        if not (0.0 <= first < math.inf and 0.0 <= rest < math.inf):
             self.n_bad += 1
-            return None
-        plain = self._scale * self._mean[1]
+            return self.first + self.next * max(0, n - 1)
+        if not 0.0 <= seconds_catch_up < math.inf:
+            self.n_bad += 1
+            seconds_catch_up = 0.0
         if not plain:
             return 0.0
         charge = 0.0
-        if n_catch_up > 2:
-            charge = self._observe_catch_up(n_catch_up, seconds_catch_up / plain)
-            seconds_catch_up = 0.0
-        if not n:
-            return charge + min(seconds_catch_up / plain, 1.0)
-        self._n_drafts += 1
-        gain = max(1.0 / self._n_drafts, 0.05)
-        t = (seconds[0] + seconds_catch_up) / plain
-        step = gain * (min(t, 1.8 * self.first + 0.01) - self.first)
-        charge += min(t, 1.8 * self.first + 1.0)
-        self.first += step
+        if gap > GAP_MIN:
+            charge = self._observe_catch_up(seconds_catch_up / plain, gap)
+        else:
+            first += seconds_catch_up
+        if n:
+            self._n_drafts += 1
+            charge += self._observe_first(first / plain)
         if n > 1:
-            t = (total - seconds[0]) / (n - 1) / plain
-            charge += min(t, 1.8 * self.next + 1.0) * (n - 1)
-            more = gain * (min(t, 1.8 * self.next + 0.01) - self.next)
-            self.next += more
-            step += more
-        self._stale += abs(step)
+            charge += self._observe_next(rest / plain, n - 1)
         return charge
 
-    def _observe_catch_up(self, n: int, cost: float) -> float:
-        expected = n * self.catch_up
+    def _observe_first(self, cost: float) -> float:
+        charge = min(cost, LIMIT * self.first + STALL)
+        self.first = self._learn_draft(self.first, cost)
+        return charge
+
+    def _observe_next(self, cost: float, n: int) -> float:
+        charge = min(cost, LIMIT * self.next * n + STALL)
+        self.next = self._learn_draft(self.next, cost / n)
+        return charge
+
+    def _learn_draft(self, mean: float, cost: float) -> float:
+        if self._n_drafts <= 3:
+            new = min(cost, mean + 1.0) if self._n_drafts == 1 else min(cost, LIMIT * mean + 0.01)
+            gain = 1.0 if cost * LIMIT < mean else 1.0 / self._n_drafts
+        else:
+            new, gain = min(cost, LIMIT * mean + 0.01), max(1.0 / self._n_drafts, 0.05)
+        step = gain * (new - mean)
+        self._stale += abs(step)
+        return mean + step
+
+    def _observe_catch_up(self, cost: float, gap: int) -> float:
+        limit = LIMIT * self.catch_up * gap
         self._n_catch_ups += 1
-        gain = max(1.0 / self._n_catch_ups, 0.1)
-        self.catch_up += gain * (min(cost, 1.8 * expected + 0.5) / n - self.catch_up)
-        return min(cost, 1.8 * expected + 1.0)
+        known = min(cost, limit + 1.0) / gap
+        self.catch_up += max(1.0 / self._n_catch_ups, 0.1) * (known - self.catch_up)
+        return min(cost, limit + STALL)

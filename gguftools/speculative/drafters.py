@@ -169,11 +169,11 @@ class MtpDrafter:
         if self.n_heads == 1:
             logits = self.context.decode(tokens[-n_new:], 1, rows[-n_new:])
             self._n_true = max(self._n_true, last + 1)
-            return logits[0]
+            return logits.reshape(-1)
         head = len(tokens) - 1
         self.context.rewind(last)
         self.context.set_head(head)
-        return self.context.decode(tokens, 1, rows)[0]
+        return self.context.decode(tokens, 1, rows).reshape(-1)
 
     def _catch_up(self, tokens: Sequence[int], stop: int) -> None:
         """Have the head see `tokens` up to `stop`, with the target's hidden rows."""

@@ -126,6 +126,8 @@ class Model:
         self.keeps_state = bool(
             lib.llama_model_is_recurrent(self.ptr) or lib.llama_model_is_hybrid(self.ptr)
         )
+        self.bos = int(lib.llama_vocab_bos(self.vocab))
+        self.eos = int(lib.llama_vocab_eos(self.vocab))
         self._pieces: dict[int, bytes] = {}
 
     def tokenize(self, text: str, *, add_special: bool) -> list[int]:
@@ -139,16 +141,23 @@ class Model:
         return list(buf[:n])
 
     def piece(self, token: int) -> bytes:
-        """The bytes of a token; empty for control tokens."""
+        """The bytes of a token in a text; empty for control tokens."""
         if token not in self._pieces:
-            size = 64
-            buf = ctypes.create_string_buffer(size)
-            n = lib.llama_token_to_piece(self.vocab, token, buf, size, 0, False)
-            if n < 0:
-                buf = ctypes.create_string_buffer(-n)
-                n = lib.llama_token_to_piece(self.vocab, token, buf, -n, 0, False)
-            self._pieces[token] = buf.raw[: max(n, 0)]
+            self._pieces[token] = self._spell(token, special=False)
         return self._pieces[token]
+
+    def text(self, token: int) -> str:
+        """How a template writes a token, e.g. `<s>`; empty for -1, the token that is not there."""
+        return self._spell(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
+
+    def _spell(self, token: int, *, special: bool) -> bytes:
+        size = 64
+        while True:
+            buf = ctypes.create_string_buffer(size)
+            n = lib.llama_token_to_piece(self.vocab, token, buf, size, 0, special)
+            if n >= 0:
+                return buf.raw[:n]
+            size = -n
 
     def is_eog(self, token: int) -> bool:
         """Whether the token ends a reply (EOS, EOT and their kin)."""

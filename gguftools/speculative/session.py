@@ -18,7 +18,6 @@ import numpy as np
 from gguftools.errors import RefusedError, UsageError
 from gguftools.gguf.integrity import check_integrity
 from gguftools.gguf.nextn import mtp_report
-from gguftools.gguf.nextn_table import rollback_class
 from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
 from gguftools.pairing.ranking import check_pair
@@ -146,11 +145,11 @@ def _plan_draft(target: Header, draft: Header, kind: str | None = None) -> Plan:
             where=draft.path,
             hint="leave --mtp away to draft with it",
         )
-    if "gguftools" not in pair.commands:
+    if pair.commands["gguftools"] is None:
         raise RefusedError(
             f"{pair.kind} runs in llama-server only",
             where=draft.path,
-            hint=pair.commands.get("llama-server", ""),
+            hint=pair.commands["llama-server"] or "",
         )
     drafter: Literal["draft", "mtp"] = "mtp" if pair.kind == "draft-mtp" else "draft"
     return Plan(target, drafter, draft, pair.notes)
@@ -199,9 +198,6 @@ class Session:
             rng=self.rng,
             prompter=Prompter(self.plan.target, self.model),
         )
-        kind = rollback_class(self.plan.target.architecture)
-        if drafting and kind == "FULL":
-            self.notes.append("this architecture rolls back by copying its state: drafts cost more")
 
     @property
     def _own_head(self) -> bool:

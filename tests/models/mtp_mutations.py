@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gguftools.gguf.nextn_table import MTP_ARCHS
-from tests.models.tiny import N_FF, N_VOCAB, TinyModel, tiny
+from tests.models.tiny import TinyModel, tiny
+from tests.models.tiny_archs import N_FF, N_VOCAB
 
 Mutation = tuple[str, TinyModel]
 
@@ -15,7 +16,6 @@ def mutations(arch: str) -> Iterator[Mutation]:
     for label, model in (
         ("plain", tiny(arch)),
         ("full", tiny(arch, fused=True, optional=True)),
-        ("optional", tiny(arch, optional=True)),
     ):
         yield label, model
         for what, broken in (
@@ -58,10 +58,20 @@ def _blocks(model: TinyModel) -> Iterator[Mutation]:
     """Whole parts away."""
     mtp = _mtp_names(model)
     nextn = [name for name in mtp if ".nextn." in name]
+    experts = [name for name in mtp if "_exps" in name or "_inp" in name or "exp_probs" in name]
     trunk = [n for n in model.tensors if n.startswith("blk.") and n not in mtp]
     yield "stripped", model.without(*mtp)
     yield "nextn tensors away", model.without(*nextn)
     yield "only nextn tensors", model.without(*(n for n in mtp if n not in nextn))
+    yield "experts away", model.without(*experts)
+    yield "expert weights away", model.without(*(n for n in experts if "_exps" in n))
+    yield "shared experts away", model.without(*(n for n in mtp if "_shexp" in n))
+    yield "feed-forward away", model.without(*(n for n in mtp if ".ffn_" in n or "exp_probs" in n))
+    dense = _dense(model, _mtp_blocks(model))
+    for part in ("gate", "up", "down"):
+        lost = [f"blk.{block}.ffn_{part}.weight" for block in _mtp_blocks(model)]
+        yield f"dense head without {part}", dense.without(*lost)
+    yield "dense head, undeclared", dense
     yield "only eh_proj", model.without(*(n for n in mtp if "eh_proj" not in n))
     yield "head only", model.without(*trunk)
     yield "head only without eh_proj", model.without(*trunk, *(n for n in mtp if "eh_proj" in n))
@@ -144,18 +154,11 @@ def _extras(model: TinyModel) -> Iterator[Mutation]:
 
 def _heads(model: TinyModel) -> Iterator[Mutation]:
     """More heads than one, with some of them away."""
-    if model.n_layer_all != 2 + model.n_nextn or model.n_nextn != 1:
+    if model.n_nextn != 1:
         return
-    arrays = ("attention.head_count_kv", "feed_forward_length", "attention.compress_ratios",
-              "attention.sliding_window_pattern", "attention.indexer.types")  # fmt: skip
-    longer = {
-        key.replace(".", "__"): [*value, value[-1]]
-        for key in arrays
-        if isinstance(value := model.metadata.get(key), list)
-    }
-    two = model.with_keys(block_count=4, nextn_predict_layers=2, **longer)
-    second = {name.replace("blk.2.", "blk.3."): model.tensors[name] for name in model.block(2)}
-    both = two.having(**second)
+    fused = model.tensors != tiny(model.arch).tensors
+    both = tiny(model.arch, fused=fused, optional=fused, n_heads=2)
+    two = both.without(*both.block(3))
     yield "two heads", both
     yield "two declared, the first there", two
     yield "two declared, the second there", both.without(*both.block(2))
@@ -184,11 +187,12 @@ def _hparams(model: TinyModel) -> Iterator[Mutation]:
         yield f"{key} short", model.with_keys(**{name: values[:-1]})
         yield f"{key} long", model.with_keys(**{name: [*values, values[-1]]})
     if "leading_dense_block_count" in model.metadata:
-        yield "all dense", model.with_keys(leading_dense_block_count=n_all)
-        dense = _dense_head(model)
-        yield "dense head", dense.with_keys(leading_dense_block_count=n_all)
-    if "expert_shared_count" in model.metadata:
-        shared = [n for n in _mtp_names(model) if "_shexp" in n]
+        trunk = range(n_all - model.n_nextn)
+        dense = _dense(model, trunk).with_keys(leading_dense_block_count=n_all)
+        yield "dense trunk, all declared dense", dense
+        yield "dense head", _dense(dense, _mtp_blocks(model))
+    if any("_shexp" in name for name in _mtp_names(model)):
+        shared = [n for n in model.tensors if "_shexp" in n]
         yield "no shared experts", model.with_keys(expert_shared_count=0).without(*shared)
         yield "two shared experts", model.with_keys(expert_shared_count=2)
     if "recurrent" in str(MTP_ARCHS[model.arch].arrays):
@@ -203,17 +207,18 @@ def _hparams(model: TinyModel) -> Iterator[Mutation]:
         yield "rope_freqs", model.reshaped("rope_freqs.weight", (8,))
 
 
-def _dense_head(model: TinyModel) -> TinyModel:
-    """The MoE part of every head exchanged for a dense one."""
+def _dense(model: TinyModel, blocks: Iterable[int]) -> TinyModel:
+    """The MoE part of some blocks exchanged for a dense one."""
     n_embd = int(model.metadata["embedding_length"])
-    for block in _mtp_blocks(model):
+    for block in blocks:
         at = f"blk.{block}."
         moe = [n for n in model.block(block) if "_exps" in n or "_inp" in n or "_shexp" in n]
-        model = model.without(*moe, f"{at}exp_probs_b.bias").having(
-            **{
-                f"{at}ffn_gate.weight": (n_embd, N_FF),
-                f"{at}ffn_up.weight": (n_embd, N_FF),
-                f"{at}ffn_down.weight": (N_FF, n_embd),
-            }
-        )
+        if moe:
+            model = model.without(*moe, f"{at}exp_probs_b.bias", f"{at}exp_probs_b").having(
+                **{
+                    f"{at}ffn_gate.weight": (n_embd, N_FF),
+                    f"{at}ffn_up.weight": (n_embd, N_FF),
+                    f"{at}ffn_down.weight": (N_FF, n_embd),
+                }
+            )
     return model

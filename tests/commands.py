@@ -1,19 +1,64 @@
-"""A real terminal (a pty) for a command: what it shows, and keys or signals for it."""
+"""Runs the command line: in this process, in one of its own, or in a real terminal (a pty)."""
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Self
+from unittest import mock
+
+from gguftools.cli import main
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# A line editor begins and ends with bracketed paste switched on and off.
+PROMPT, ENTERED = "\x1b[?2004h", "\x1b[?2004l"
+# Nothing here answers when prompt_toolkit asks where the cursor is.
+_TERMINAL = {"TERM": "xterm", "PYTHONIOENCODING": "utf-8", "PROMPT_TOOLKIT_NO_CPR": "1"}
 SECONDS_MAX = 60.0
+GGUFTOOLS = (sys.executable, "-m", "gguftools")
+
+
+def gguftools(*args: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """`gguftools ARGS` with pipes, in this process: for what llama.cpp survives."""
+    words = [str(arg) for arg in args]
+    given = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n") for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err), mock.patch("sys.stdin", given):
+        code = main(words)
+    texts = []
+    for stream in (out, err):
+        stream.seek(0)
+        texts.append(stream.read())
+    return subprocess.CompletedProcess(words, code, *texts)
+
+
+def gguftools_apart(*args: object) -> subprocess.CompletedProcess[str]:
+    """`gguftools ARGS` with pipes, in a process of its own."""
+    return python("-m", "gguftools", *map(str, args))
+
+
+def python(
+    *args: str, stdin: str = "", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`python ARGS` with pipes."""
+    return subprocess.run(
+        [sys.executable, *args],
+        check=False,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        env={**os.environ, **(env or {})},
+    )
 
 
 def unstyled(text: str) -> str:
@@ -40,7 +85,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            env={**plain, "TERM": "xterm", "PYTHONIOENCODING": "utf-8", **(env or {})},
+            env={**plain, **_TERMINAL, **(env or {})},
         )
         os.close(slave)
         self.shown = b""
@@ -55,12 +100,11 @@ class Terminal:
         os.close(self._master)
 
     def wait_for(self, text: str, *, after: int = 0) -> int:
-        """Read until `text` is shown behind byte `after`; the position behind it."""
+        """Read until `text` is shown behind position `after`; the position behind it."""
         wanted = text.encode()
         self._read(lambda: wanted in self.shown[after:])
-        found = self.shown.find(wanted, after)
-        assert found >= 0, self.shown.decode("utf-8", "replace")
-        return found + len(wanted)
+        assert wanted in self.shown[after:], self.shown
+        return self.shown.index(wanted, after) + len(wanted)
 
     def send(self, keys: str) -> None:
         """Type."""
