@@ -1,7 +1,8 @@
-"""Writes docs/cli.md and docs/schemas/ from the code; --check says whether they are stale."""
+"""Writes docs/cli.md, docs/schemas/ and README's list of files; --check says if they are stale."""
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 import types
@@ -13,7 +14,9 @@ import click
 
 from gguftools.cli import commands, contract
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS, README = ROOT / "docs", ROOT / "README.md"
+HOUSE = "<!-- house: written by scripts/docs.py -->"
 SCHEMAS = {
     "inspect": contract.InspectJSON,
     "pair": contract.PairJSON,
@@ -33,7 +36,7 @@ def main(*, check: bool) -> int:
         if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
     for path in stale:
-        click.echo(f"{'stale' if check else 'wrote'} {path.relative_to(DOCS.parent)}")
+        click.echo(f"{'stale' if check else 'wrote'} {path.relative_to(ROOT)}")
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(pages()[path], encoding="utf-8")
@@ -46,7 +49,25 @@ def pages() -> dict[Path, str]:
         DOCS / "schemas" / f"{verb}.json": json.dumps(json_schema(kind), indent=2) + "\n"
         for verb, kind in SCHEMAS.items()
     }
-    return {DOCS / "cli.md": cli_page(), **schemas}
+    before, _, rest = README.read_text(encoding="utf-8").partition(HOUSE)
+    _, _, after = rest.partition(HOUSE)
+    readme = f"{before}{HOUSE}\n\n```text\n{house()}```\n\n{HOUSE}{after}"
+    return {README: readme, DOCS / "cli.md": cli_page(), **schemas}
+
+
+def house() -> str:
+    """Every module with the first line of its docstring."""
+    files = [p for p in (ROOT / "gguftools").rglob("*.py") if p.stat().st_size]
+    files.sort(key=lambda p: (len(p.parts) > len(ROOT.parts) + 2, p))
+    lines, folder = ["gguftools/"], ROOT / "gguftools"
+    for path in files:
+        if path.parent != folder:
+            folder = path.parent
+            lines.append(f"  {folder.name}/")
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        indent = "    " if folder.name != "gguftools" else "  "
+        lines.append(f"{indent + path.name:<25}{text.partition(chr(10))[0]}")
+    return "\n".join(lines) + "\n"
 
 
 def cli_page() -> str:

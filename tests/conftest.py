@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-import pytest
+# llama.cpp's OpenMP threads spin for their turn: with more of them than cores, as when something
+# else runs beside the tests, one decode takes up to a hundred times longer. Read at import.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from tests.models.markov import write_standard_set
+import pytest  # noqa: E402
+
+from tests.models.markov import write_standard_set  # noqa: E402
 
 
 @pytest.fixture(scope="session")

@@ -75,6 +75,7 @@ def test_help_of_every_verb_has_examples(verb: str, capsys: pytest.CaptureFixtur
         ["run", "a.gguf", "-p", "x", "--temp", "inf"],
         ["run", "a.gguf", "-p", "x", "--top-p", "1.5"],
         ["run", "a.gguf", "-p", "x", "-t", "0"],
+        ["run", "a.gguf", "-p", "x", "-n", "0"],
         ["chat", "a.gguf", "--mtp", "--ngram"],
         ["completion", "tcsh"],
     ],
@@ -301,6 +302,25 @@ def test_a_bug_is_not_a_no(
     assert capsys.readouterr().err == (
         "gguftools: error: unexpected ValueError: surprise; this is a bug\n"
     )  # fmt: skip
+
+
+def test_a_closed_pipe_is_no_error(models: dict[str, Path]) -> None:
+    code = (
+        "import os, sys; from gguftools.cli import main; read, write = os.pipe(); os.close(read);"
+        "os.dup2(write, 1); code = main(sys.argv[1:]); sys.stdout.flush(); sys.exit(code)"
+    )
+    for words in (["inspect"], ["inspect", "--json"]):
+        done = python("-c", code, *words, str(models["target"]))
+        assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_shell_completes_verbs() -> None:
+    words = {
+        "_GGUFTOOLS_COMPLETE": "bash_complete",
+        "COMP_WORDS": "gguftools in",
+        "COMP_CWORD": "1",
+    }
+    assert python("-m", "gguftools", env=words).stdout == "plain,inspect\n"
 
 
 def test_completion_prints_a_script(capsys: pytest.CaptureFixture[str]) -> None:

@@ -234,6 +234,13 @@ def test_deepseek4_takes_every_block_as_trunk_when_the_probe_is_missing() -> Non
     assert (found.state, found.loads, found.runnable) == ("trunk-only", True, False)
 
 
+def test_deepseek2_lite_ignores_its_q_lora_rank() -> None:
+    model = tiny("deepseek2").with_keys(block_count=28)
+    head = {n.replace("blk.2.", "blk.27."): s for n, s in model.tensors.items() if "blk.2." in n}
+    found = report(model.without(*model.block(2)).having(**head))
+    assert "blk.27.attn_q.weight" in found.heads[0].missing
+
+
 def test_step35_head_without_any_output_matrix_loads_and_aborts() -> None:
     model = tiny("step35")
     alone = model.without(*model.block(0), *model.block(1), "output.weight")
@@ -374,7 +381,8 @@ def test_rollback_classes() -> None:
     [
         ("2*a", 14), ("a + b*2", 13), ("(a - b)*2", 8), ("a // 2", 3), ("a // zero", None),
         ("zero or a", 7), ("b or a", 3), ("a and zero", 0), ("not zero", 1), ("a == 7", 1),
-        ("a in (1, 7)", 1), ("b if a > 9 else a", 7), ("unknown + 1", None), ("a >= 7 and b < 3", 0),
+        ("a in (1, 7)", 1), ("b if a > 9 else a", 7), ("unknown + 1", None),
+        ("a >= 7 and b < 3", 0),
     ],
 )  # fmt: skip
 def test_shape_expressions(expr: str, value: int | None) -> None:

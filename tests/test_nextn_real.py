@@ -28,13 +28,14 @@ pytestmark = pytest.mark.skipif(
 # libllama 0.5.0 in llama-cpp-python 0.3.36 loads no MTP block of qwen4exp; b11434 does.
 ARCHS = [arch for arch in METADATA if arch != "qwen4exp"]
 NAMED = re.compile(
-    r"plain$|full$|.*: (stripped$|nextn tensors away|only nextn tensors|only eh_proj|head only$"
-    r"|head only without eh_proj|block \d away|key (None|0|1|2), block_count 3$|key (None|0|1|2), block_c"
-    r"ount 2$|stripped, key None, block_count (2|3)$|key as |two |without .*(eh_proj|enorm|attn_norm)"
-    r"|.*eh_proj.weight (wider|transposed)|reduced vocabulary|own head|extra (mtp|d2t|.*unheard)"
-    r"|.*as array|.* short|dense head|experts away|extra .*eh_proj.scale)"
+    "plain$|full$|full: (stripped|head only)$|plain: ("
+    "stripped$|nextn tensors away|only nextn tensors|only eh_proj|head only$"
+    "|head only without eh_proj|block [0-9] away|key (None|1|2), block_count [23]$"
+    "|stripped, key None, block_count [23]$|key as uint64|two |reduced vocabulary|own head"
+    "|without .*(eh_proj|enorm)|.*eh_proj.weight wider|extra (mtp|d2t|.*unheard|.*eh_proj.scale)"
+    "|attention.head_count (as array|short)|dense head|experts away)"
 )
-SLICE = 40  # one in so many of the other mutations
+SLICE = 50  # one in so many of the other mutations
 
 Case = tuple[str, MtpReport, Verdict]
 
@@ -104,7 +105,12 @@ def _follow(hint: str, path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("what", "decodes"),
-    [("stripped", False), ("block_count too low", True), ("key too high", True)],
+    [
+        ("stripped", False),
+        ("block_count too low", True),
+        ("key too high", True),
+        ("two declared", True),
+    ],
 )
 def test_the_command_in_the_hint_repairs_the_file(what: str, decodes: bool, tmp_path: Path) -> None:
     model = tiny("qwen35")
@@ -112,6 +118,7 @@ def test_the_command_in_the_hint_repairs_the_file(what: str, decodes: bool, tmp_
         "stripped": model.without(*model.block(2)),
         "block_count too low": model.with_keys(block_count=2),
         "key too high": model.with_keys(nextn_predict_layers=4),
+        "two declared": model.with_keys(nextn_predict_layers=2, block_count=4),
     }[what]
     report, verdict = _ask(broken, tmp_path)
     assert not report.loads

@@ -19,6 +19,7 @@ from gguftools.errors import GGUFToolsError
 __all__ = ["commands", "main"]
 
 INTERRUPTED = 130  # 128 + SIGINT
+PIPE_CLOSED = 141  # 128 + SIGPIPE
 
 
 class Verbs(click.Group):
@@ -31,6 +32,13 @@ class Verbs(click.Group):
         if first not in self.commands and (first.endswith(".gguf") or os.path.exists(first)):
             args = ["inspect", *args]
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # `| head` has seen enough; what is still buffered goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return PIPE_CLOSED
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,14 @@ import click
 
 from gguftools.cli import render
 from gguftools.cli.contract import ChatJSON, TurnJSON
-from gguftools.cli.options import FILE, EngineOptions, color_option, engine_options, json_option
+from gguftools.cli.options import (
+    FILE,
+    PROMPT_BYTES_MAX,
+    EngineOptions,
+    color_option,
+    engine_options,
+    json_option,
+)
 from gguftools.cli.reply import (
     opened_session,
     reply_json,
@@ -50,26 +57,27 @@ class Conversation:
     turns: list[TurnJSON] = field(default_factory=list)
     last: Report | None = None
 
-    def say(self, text: str) -> None:
-        """Answer `text`; an error leaves the conversation as it was."""
+    def say(self, text: str, history: Sequence[dict[str, str]]) -> None:
+        """Answer `text` after `history`; an error leaves the conversation as it was."""
         system = [{"role": "system", "content": self.system}] if self.system is not None else []
-        asked = [*self.messages, {"role": "user", "content": text}]
+        asked = [*history, {"role": "user", "content": text}]
         reply = self.session.reply([*system, *asked], self.n_predict)
         stream(reply, show=self.show, show_drafts=self.show_drafts)
-        self.messages = [*asked, {"role": "assistant", "content": reply.text}]
-        self.last = reply.report
         drafter = self.session.drafter_name
         self.turns.append(TurnJSON(prompt=text, **reply_json(reply, drafter)))
-        line = stats_line(reply.report, drafter)
-        click.echo(render.styled(line, "dim"), err=True)
+        if reply.stop_reason == "cancelled" and not reply.text:
+            return
+        self.messages = [*asked, {"role": "assistant", "content": reply.text}]
+        self.last = reply.report
+        render.aside(stats_line(reply.report, drafter))
 
     def obey(self, command: str) -> bool:
         """Carry out a slash command; False to leave."""
         if command == "/clear":
             self.messages = []
         elif command == "/regen" and self.messages:
-            *self.messages, asked, _ = self.messages
-            self.say(asked["content"])
+            *before, asked, _ = self.messages
+            self.say(asked["content"], before)
         elif command == "/stats" and self.last is not None:
             stats_table(self.last)
         elif command == "/help":
@@ -121,7 +129,8 @@ def chat(
 
 def _converse(talk: Conversation, *, interactive: bool, as_json: bool) -> int:
     """Read and answer until the input ends."""
-    read = _prompt_reader() if interactive and not as_json else _line_reader(prompt=interactive)
+    editing = interactive and sys.stdout.isatty() and not as_json
+    read = _prompt_reader() if editing else _line_reader(prompt=interactive)
     interrupted = False
     while True:
         try:
@@ -141,11 +150,13 @@ def _converse(talk: Conversation, *, interactive: bool, as_json: bool) -> int:
                 if not talk.obey(command):
                     return 0
             elif line.strip():
-                talk.say(line)
+                talk.say(line, talk.messages)
         except GGUFToolsError as err:
             if not interactive:
                 raise
             render.note(f"error: {err}")
+            if talk.messages:
+                render.note("/clear starts a new conversation")
 
 
 def _prompt_reader() -> Callable[[], str]:
@@ -178,9 +189,11 @@ def _line_reader(*, prompt: bool) -> Callable[[], str]:
     def read() -> str:
         if prompt:
             click.echo("> ", nl=False, err=True)
-        line = sys.stdin.buffer.readline()
+        line = sys.stdin.buffer.readline(PROMPT_BYTES_MAX + 1)
         if not line:
             raise EOFError
+        if len(line) > PROMPT_BYTES_MAX:
+            raise UsageError(f"a line is larger than {PROMPT_BYTES_MAX >> 20} MiB", where="stdin")
         return line.decode("utf-8", "replace").rstrip("\r\n")
 
     return read

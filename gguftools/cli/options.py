@@ -17,18 +17,29 @@ from gguftools.errors import UsageError
 FILE = click.Path(path_type=Path)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+PROMPT_BYTES_MAX = 16 << 20
+N_PREDICT_UNLIMITED = 1 << 31  # beyond any context, where a reply ends by itself
 DrafterChoice = Literal["auto", "draft", "mtp", "ngram", "none"]
 
 
-class Finite(click.FloatRange):
-    """A float in a range; NaN and infinity are not in any."""
+class Number(click.ParamType[int | float]):
+    """A whole or finite number from `low` to `high`."""
+
+    name = "n"
+
+    def __init__(self, kind: type[int] | type[float], low: float, high: float) -> None:
+        self.kind, self.low, self.high = kind, low, high
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
+    ) -> int | float:
+        try:
+            number = self.kind(value)
+        except ValueError:
+            number = math.nan
+        if not self.low <= number <= self.high:
+            what = "a whole number" if self.kind is int else "a number"
+            self.fail(f"{value!r} is not {what} from {self.low} to {self.high}.", param, ctx)
         return number
 
 
@@ -83,68 +94,69 @@ _DRAFTING = (
     click.option("--no-draft", is_flag=True, help="Plain decoding."),
     click.option(
         "--drafter", type=click.Choice(["auto", "draft", "mtp", "ngram", "none"]),
-        help="The same by name; auto takes a runnable MTP head, else --draft, else ngram.",
+        help="The same by name; auto takes --draft, else an MTP head that runs, else ngram.",
     ),
     click.option(
-        "--draft-max", "--spec-draft-n-max", type=click.IntRange(1, 64), default=8,
+        "--draft-max", "--spec-draft-n-max", type=Number(int, 1, 64), default=8,
         show_default=True, help="Longest draft; the length used adapts, down to none.",
     ),
     click.option(
-        "--draft-min", "--spec-draft-n-min", type=click.IntRange(0, 64), default=0,
+        "--draft-min", "--spec-draft-n-min", type=Number(int, 0, 64), default=0,
         show_default=True, help="Shortest draft worth verifying.",
     ),
     click.option(
-        "--draft-p-min", "--spec-draft-p-min", type=Finite(0, 1), default=0.0,
+        "--draft-p-min", "--spec-draft-p-min", type=Number(float, 0, 1), default=0.0,
         show_default=True, help="Stop drafting below this probability of the draft's own.",
     ),
 )  # fmt: skip
 
 _ENGINE = (
     click.option(
-        "-c", "--ctx-size", "n_ctx", type=click.IntRange(0, 1 << 24), default=0,
+        "-c", "--ctx-size", "n_ctx", type=Number(int, 0, 1 << 24), default=0,
         show_default=True, help="Tokens of context; 0 is the model's own, within reason.",
     ),
     click.option(
-        "-t", "--threads", "n_threads", type=click.IntRange(1, 1024),
+        "-t", "--threads", "n_threads", type=Number(int, 1, 1024),
         help="CPU threads.  [default: the cores this process may use]",
     ),
     click.option(
-        "-ngl", "--gpu-layers", "--n-gpu-layers", "n_gpu_layers", type=click.IntRange(-1, 1 << 16), default=-1,
-        show_default=True, help="Layers on the GPU, if llama.cpp was built for one; -1 is all.",
+        "-ngl", "--gpu-layers", "--n-gpu-layers", "n_gpu_layers",
+        type=Number(int, -1, 1 << 16), default=-1, show_default=True,
+        help="Layers on the GPU, if llama.cpp was built for one; -1 is all.",
     ),
     click.option(
         "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "n_gpu_layers_draft",
-        type=click.IntRange(-1, 1 << 16), default=-1, show_default=True,
+        type=Number(int, -1, 1 << 16), default=-1, show_default=True,
         help="The same for the draft.",
     ),
 )  # fmt: skip
 
 _SAMPLING = (
     click.option(
-        "--temp", "--temperature", "temp", type=Finite(0, 1000), default=0.8, show_default=True,
-        help="Temperature; 0 takes the likeliest token.",
+        "--temp", "--temperature", "temp", type=Number(float, 0, 1000), default=0.8,
+        show_default=True, help="Temperature; 0 takes the likeliest token.",
     ),
     click.option(
-        "--top-k", type=click.IntRange(0, 1 << 24), default=40, show_default=True,
+        "--top-k", type=Number(int, 0, 1 << 24), default=40, show_default=True,
         help="Sample from the k likeliest tokens; 0 is all.",
     ),
     click.option(
-        "--top-p", type=Finite(0, 1), default=0.95, show_default=True,
+        "--top-p", type=Number(float, 0, 1), default=0.95, show_default=True,
         help="Sample from the likeliest tokens that reach this sum; 1 is all.",
     ),
     click.option(
-        "--min-p", type=Finite(0, 1), default=0.05, show_default=True,
+        "--min-p", type=Number(float, 0, 1), default=0.05, show_default=True,
         help="Sample from tokens with this share of the likeliest one's probability; 0 is all.",
     ),
     click.option(
-        "-s", "--seed", type=click.IntRange(-1, (1 << 32) - 1), default=-1,
+        "-s", "--seed", type=Number(int, -1, (1 << 32) - 1), default=-1,
         help="Seed of the sampling.  [default: a new one each time]",
     ),
 )  # fmt: skip
 
 _REPLY = (
     click.option(
-        "-n", "--predict", "--n-predict", "n_predict", type=click.IntRange(-1, 1 << 24),
+        "-n", "--predict", "--n-predict", "n_predict", type=Number(int, -1, 1 << 24),
         default=-1, help="Most tokens to write.  [default: until the model or its context ends]",
     ),
     click.option("-sys", "--system", "--system-prompt", "system", help="A system message."),
@@ -160,6 +172,7 @@ def engine_options(command: Callable[..., int]) -> Callable[..., int]:
         flags = {name: values.pop(name) for name in ("mtp", "ngram", "no_draft")}
         values["drafter"] = _drafter(values["drafter"], values["draft"], **flags)
         values["seed"] = None if values["seed"] < 0 else values["seed"]
+        values["n_predict"] = _n_predict(values["n_predict"])
         if values["draft_min"] > values["draft_max"]:
             raise UsageError("--draft-min must not be above --draft-max")
         engine = EngineOptions(**{f.name: values.pop(f.name) for f in fields(EngineOptions)})
@@ -168,6 +181,12 @@ def engine_options(command: Callable[..., int]) -> Callable[..., int]:
     for option in reversed((*_REPLY, *_DRAFTING, *_SAMPLING, *_ENGINE)):
         wrapper = option(wrapper)
     return wrapper
+
+
+def _n_predict(n: int) -> int:
+    if n == 0:
+        raise UsageError("--predict must be at least 1, or -1 for no limit")
+    return n if n > 0 else N_PREDICT_UNLIMITED
 
 
 def _drafter(

@@ -46,16 +46,14 @@ def pair(target: Path, drafts: tuple[Path, ...], mtp: bool, as_json: bool) -> in
     """
     if not drafts and not mtp:
         raise UsageError("name a DRAFT, or check the target's own head with --mtp")
-    opened = open_gguf(target)
-    pairs = [_own_head(opened)] if mtp else []
-    pairs += [_candidate(opened, draft) for draft in drafts]
+    pairs = _pairs(open_gguf(target), drafts, mtp=mtp)
     if as_json:
         candidates = [_json(p) for p in pairs]
         render.json_object(
             PairJSON(schema="gguftools.pair/1", target=str(target), candidates=candidates)
         )
     else:
-        render.line(f"target   {opened.path}")
+        render.line(f"target   {target}")
         for p in pairs:
             _print(p)
     if any(p.verdict != "blocked" for p in pairs):
@@ -63,29 +61,34 @@ def pair(target: Path, drafts: tuple[Path, ...], mtp: bool, as_json: bool) -> in
     return 3 if all(p.rule == UNREADABLE for p in pairs) else 1
 
 
-def _own_head(target: Header) -> Pair:
+def _pairs(target: Header, drafts: tuple[Path, ...], *, mtp: bool) -> list[Pair]:
+    """The target with its own head, if asked, and with each draft."""
+    paths: list[Path | None] = [None] if mtp else []
     why = _broken(target)
     if why:
-        return Pair(target.path, None, "draft-mtp", "blocked", "target", why)
-    return check_head(target)
+        reason = f"llama.cpp does not load the target: {why}"
+        return [_blocked(target, path, "target", reason) for path in (*paths, *drafts)]
+    return [
+        check_head(target) if path is None else _candidate(target, path)
+        for path in (*paths, *drafts)
+    ]
 
 
 def _candidate(target: Header, path: Path) -> Pair:
     """One draft; a file that cannot be read is blocked and does not stop the others."""
-    blocked = Pair(target.path, str(path), None, "blocked", UNREADABLE, "")
     try:
         draft = open_gguf(path)
     except GGUFToolsError as err:
-        return _because(blocked, str(err).removeprefix(f"{path}: "), rule=UNREADABLE)
-    if why := _broken(target):
-        return _because(blocked, f"llama.cpp does not load the target: {why}", rule="target")
+        return _blocked(target, path, UNREADABLE, str(err).removeprefix(f"{path}: "))
     if why := _broken(draft):
-        return _because(blocked, f"llama.cpp does not load the draft: {why}", rule="draft")
+        return _blocked(target, path, "draft", f"llama.cpp does not load the draft: {why}")
     return check_pair(target, draft)
 
 
-def _because(pair: Pair, reason: str, *, rule: str) -> Pair:
-    return Pair(pair.target, pair.draft, pair.kind, "blocked", rule, reason)
+def _blocked(target: Header, draft: Path | None, rule: str, reason: str) -> Pair:
+    path = str(draft) if draft is not None else None
+    kind = "draft-mtp" if draft is None else None
+    return Pair(target.path, path, kind, "blocked", rule, reason)
 
 
 def _broken(header: Header) -> str:

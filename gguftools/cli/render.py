@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -73,7 +73,7 @@ def note(text: str) -> None:
     click.echo(f"gguftools: {printable(text)}", err=True)
 
 
-def wants_color(stream: io.TextIOBase | None = None) -> bool:
+def wants_color(stream: TextIO | None = None) -> bool:
     """Whether to colour a stream (stdout): --color, else a terminal without NO_COLOR."""
     ctx = click.get_current_context(silent=True)
     if ctx is not None and ctx.color is not None:
@@ -135,16 +135,21 @@ def _show(table: Table) -> None:
 
 def line(text: str = "", style: str = "") -> None:
     """One line on stdout."""
-    from rich.text import Text
-
-    console().print(Text(printable(text), style=style), soft_wrap=True)
+    click.echo(styled(printable(text), style), color=True)
 
 
-def styled(text: str, style: str) -> str:
-    """`text` for direct output; dim or coloured where colours are wanted."""
-    if not (text and style and wants_color()):
+def aside(text: str) -> None:
+    """A line beside the result: stderr, dim."""
+    click.echo(styled(printable(text), "dim", sys.stderr), err=True, color=True)
+
+
+def styled(text: str, style: str, stream: TextIO | None = None) -> str:
+    """`text` for direct output: bold, dim or in a colour where colours are wanted."""
+    if not (text and style and wants_color(stream)):
         return text
-    return click.style(text, dim=True) if style == "dim" else click.style(text, fg=style)
+    if style in ("bold", "dim"):
+        return click.style(text, bold=style == "bold" or None, dim=style == "dim" or None)
+    return click.style(text, fg=style)
 
 
 def n_bytes(n: int | None) -> str:

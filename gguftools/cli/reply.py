@@ -67,16 +67,18 @@ def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
 def stream(reply: Reply, *, show: bool, show_drafts: bool) -> None:
     """Take the whole reply, writing it as it comes; Ctrl-C ends the reply, not the program."""
     ends_line = True
-    with _stopped_by_interrupt(reply):
-        for piece in reply:
-            if not (show and piece.text):
-                continue
-            text = render.stream_text(piece.text)
-            style = "cyan" if show_drafts and piece.drafted else ""
-            click.echo(render.styled(text, style), nl=False, color=True)
-            ends_line = text.endswith("\n")
-    if show and not ends_line:
-        click.echo()
+    try:
+        with _stopped_by_interrupt(reply):
+            for piece in reply:
+                if not (show and piece.text):
+                    continue
+                text = render.stream_text(piece.text)
+                style = "cyan" if show_drafts and piece.drafted else ""
+                click.echo(render.styled(text, style), nl=False, color=True)
+                ends_line = text.endswith("\n")
+    finally:
+        if not ends_line:
+            click.echo()
 
 
 @contextmanager

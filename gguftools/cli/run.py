@@ -10,11 +10,16 @@ import click
 
 from gguftools.cli import render
 from gguftools.cli.contract import RunJSON
-from gguftools.cli.options import FILE, EngineOptions, color_option, engine_options, json_option
+from gguftools.cli.options import (
+    FILE,
+    PROMPT_BYTES_MAX,
+    EngineOptions,
+    color_option,
+    engine_options,
+    json_option,
+)
 from gguftools.cli.reply import opened_session, reply_json, stats_line, stream
 from gguftools.errors import SourceError, UsageError
-
-PROMPT_BYTES_MAX = 16 << 20
 
 
 @click.command(short_help="Answer one prompt.")
@@ -67,7 +72,7 @@ def run(
             answer = reply_json(reply, session.drafter_name)
             render.json_object(RunJSON(schema="gguftools.run/1", **answer))
         if sys.stderr.isatty() if stats is None else stats:
-            render.note(stats_line(reply.report, session.drafter_name))
+            render.aside(stats_line(reply.report, session.drafter_name))
     return 130 if reply.stop_reason == "cancelled" else 0
 
 

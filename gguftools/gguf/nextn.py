@@ -10,15 +10,12 @@ from typing import Literal
 
 from gguftools.gguf.hparams import read_hparams
 from gguftools.gguf.nextn_block import block_tensors, check_rows
+from gguftools.gguf.nextn_file import EH_PROJ, Head, MtpFile, is_mtp_name
 from gguftools.gguf.nextn_findings import (
-    EH_PROJ,
     Finding,
-    Head,
-    MtpFile,
     block_count_findings,
     graph_findings,
     head_findings,
-    is_mtp_name,
     key_findings,
     model_findings,
     stray_findings,
@@ -48,7 +45,7 @@ class MtpReport:
     """The verdict. `loads` and `runnable` say what llama.cpp with load_mtp does with the file.
 
     `loads` covers what the MTP facts decide (key, block count, MTP blocks, model-level tensors);
-    trunk tensors are not tabulated. `runnable`: an MTP context decodes with every declared head
+    trunk tensors and keys of other hyperparameters are taken as they should be. `runnable`: an MTP context decodes with every declared head
     (an assistant beside its target).
     """
 

@@ -1,4 +1,4 @@
-"""What is wrong with the MTP part of a file, and what each thing stops. Pure."""
+"""What is wrong with the MTP part of a file, what each thing stops, and the next step. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,11 @@ from typing import Literal
 
 from gguftools.gguf.hparams import N_LAYER_MAX
 from gguftools.gguf.nextn_block import BlockCheck, WrongShape
-from gguftools.gguf.nextn_table import (
-    LEGACY_NAMES,
-    LEGACY_PARTS,
-    LLAMA_BUILD,
-    PER_LAYER_KEYS,
-    MtpArch,
-)
-from gguftools.gguf.problem import Problem, Severity
-from gguftools.gguf.reader import Header, NumericArray, StringArray, TensorInfo
-from gguftools.gguf.shapes import Names, evaluate
+from gguftools.gguf.nextn_file import Head, MtpFile, is_mtp_name
+from gguftools.gguf.nextn_table import LEGACY_NAMES, LEGACY_PARTS, LLAMA_BUILD, PER_LAYER_KEYS
+from gguftools.gguf.problem import Problem
+from gguftools.gguf.shapes import evaluate
 
-EH_PROJ = "nextn.eh_proj.weight"
 HEAD_HEAD = "nextn.shared_head_head.weight"
 _N_NAMED = 4  # tensors a message names before it counts
 
@@ -34,78 +27,6 @@ class Finding:
     stops: Stops
 
 
-@dataclass(frozen=True, slots=True)
-class MtpFile:
-    """The facts of one file, gathered once; `blocks` holds its tensors without `blk.N.`."""
-
-    header: Header
-    arch: str
-    spec: MtpArch
-    declared: int
-    n_layer_all: int
-    blocks: dict[int, dict[str, TensorInfo]]
-
-    @property
-    def alone(self) -> bool:
-        """Whether the architecture is nothing but a head (gemma4-assistant)."""
-        return not self.spec.trunk_probe
-
-    @property
-    def first(self) -> int:
-        """The first MTP block by key and block_count."""
-        return 0 if self.alone else self.n_layer_all - self.declared
-
-    @property
-    def head_blocks(self) -> list[int]:
-        """Blocks to judge as heads: those declared, else those that hold nextn tensors."""
-        if self.declared:
-            return list(range(self.first, self.first + self.declared))
-        return [block for block in sorted(self.blocks) if self.has_nextn(block)]
-
-    @property
-    def stripped(self) -> bool:
-        """Whether the key promises heads and no block holds a nextn tensor."""
-        return self.declared > 0 and not any(self.has_nextn(block) for block in self.blocks)
-
-    @property
-    def probed(self) -> bool:
-        """Whether nextn.eh_proj lies where the loader looks for it."""
-        return EH_PROJ in self.blocks.get(self.first, {})
-
-    @property
-    def zeroed(self) -> bool:
-        """Whether the loader drops the key, because the probe fails (deepseek4)."""
-        return self.spec.probe_zeroes and self.declared > 0 and not self.probed
-
-    @property
-    def trunk(self) -> bool:
-        """Whether the loader takes the file as one with a trunk."""
-        return self.spec.trunk_probe in self.header.tensors
-
-    def has_nextn(self, block: int) -> bool:
-        """Whether a block holds any nextn tensor (any at all where its table row has none)."""
-        names = self.blocks.get(block, {})
-        return any(name.startswith("nextn.") for name in names) or (self.alone and bool(names))
-
-    def key(self, suffix: str) -> str:
-        """The key `{arch}.{suffix}`."""
-        return f"{self.arch}.{suffix}"
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """One MTP block compared with the table."""
-
-    block: int
-    names: Names
-    check: BlockCheck
-
-
-def is_mtp_name(name: str) -> bool:
-    """Whether a tensor name speaks of MTP, in llama.cpp's or another spelling."""
-    return ".nextn." in name or name.startswith(("nextn.", *LEGACY_NAMES)) or name == "d2t"
-
-
 def key_findings(file: MtpFile) -> Iterator[Finding]:
     """The key, block_count and per-layer arrays by themselves."""
     key, count = file.key("nextn_predict_layers"), file.key("block_count")
@@ -118,24 +39,17 @@ def key_findings(file: MtpFile) -> Iterator[Finding]:
         yield _stop("mtp-block-count", what, "convert the model again")
     elif file.declared > file.n_layer_all:
         what = f"{key} is {file.declared}, more than the {file.n_layer_all} blocks of the file"
-        yield _stop("mtp-count", what, f"gguf-set-metadata FILE {key} 1")
-    for suffix, value in _arrays(file, *PER_LAYER_KEYS, *file.spec.arrays):
+        yield _stop("mtp-count", what, _recount(file))
+    for suffix, value in file.arrays(*PER_LAYER_KEYS, *file.spec.arrays):
         if len(value) != file.n_layer_all:
             what = f"{file.key(suffix)} has {len(value)} entries for {file.n_layer_all} blocks"
-            yield _stop("mtp-array-length", what, _reconvert(file))
-    for suffix, value in _arrays(
-        file, "attention.sliding_window_pattern", "attention.compress_ratios"
+            yield _stop("mtp-array-length", what, _recount(file))
+    for suffix, value in file.arrays(
+        "attention.sliding_window_pattern", "attention.compress_ratios"
     ):
         if len(value) > N_LAYER_MAX:
             what = f"{file.key(suffix)} has {len(value)} entries; llama.cpp takes {N_LAYER_MAX}"
             yield _stop("mtp-array-length", what, "convert the model again")
-
-
-def _arrays(file: MtpFile, *suffixes: str) -> Iterator[tuple[str, NumericArray | StringArray]]:
-    for suffix in suffixes:
-        value = file.header.metadata.get(file.key(suffix))
-        if isinstance(value, NumericArray | StringArray):
-            yield suffix, value
 
 
 def model_findings(file: MtpFile, check: BlockCheck) -> Iterator[Finding]:
@@ -154,7 +68,7 @@ def block_count_findings(file: MtpFile) -> Iterator[Finding]:
     beyond = max(file.blocks, default=0)
     if beyond >= n_blocks > 0:
         what = f"{key} is {file.n_layer_all}, but block {beyond} has tensors"
-        yield _stop("mtp-block-count", what, f"gguf-set-metadata FILE {key} {beyond + 1}")
+        yield _stop("mtp-block-count", what, _recount(file))
     if file.declared and not file.trunk and not file.spec.head_only:
         what = f"it has no trunk, and llama.cpp loads no head alone for {file.arch}"
         yield _stop("mtp-no-trunk", what, "convert it again from the original model, without --mtp")
@@ -163,8 +77,7 @@ def block_count_findings(file: MtpFile) -> Iterator[Finding]:
         empty = [block for block in range(n_trunk) if block not in file.blocks]
         if empty and len(empty) < n_trunk and not (file.zeroed and empty[0] >= file.first):
             what = f"{key} is {file.n_layer_all}, but block {empty[0]} has no tensors"
-            hint = f"gguf-set-metadata FILE {key} {empty[0]}" if beyond < n_blocks else ""
-            yield _stop("mtp-block-count", what, hint)
+            yield _stop("mtp-block-count", what, _recount(file))
 
 
 def head_findings(file: MtpFile, heads: list[Head]) -> Iterator[Finding]:
@@ -176,7 +89,7 @@ def head_findings(file: MtpFile, heads: list[Head]) -> Iterator[Finding]:
         lost = [f"blk.{head.block}.{name}" for name in head.check.missing]
         if lost and not file.has_nextn(head.block):
             what = f"MTP block {head.block} is not there: {len(lost)} tensors are missing"
-            yield _stop("mtp-head-missing", what, _reconvert(file))
+            yield _stop("mtp-head-missing", what, _recount(file))
         elif lost:
             yield _stop("mtp-tensor-missing", f"{_listed(lost)} missing", _reconvert(file))
         for wrong in head.check.wrong:
@@ -193,7 +106,10 @@ def _stripped(file: MtpFile, *, fails: bool) -> Finding:
     what = f"{key} is {file.declared}, but the file holds no MTP tensor"
     if not fails:
         return Finding(Problem("mtp-tensors-missing", "warning", what, _reconvert(file)), "graph")
-    return _stop("mtp-tensors-missing", what, f"{_remove_key(file)}; else {_reconvert(file)}")
+    hint = f"to load it as a plain model: {_recount(file)}; else {_reconvert(file)}"
+    if any(file.blocks.get(block) for block in file.head_blocks):
+        hint = _reconvert(file)
+    return _stop("mtp-tensors-missing", what, hint)
 
 
 def _wrong(file: MtpFile, block: int, wrong: WrongShape) -> Finding:
@@ -206,7 +122,8 @@ def _wrong(file: MtpFile, block: int, wrong: WrongShape) -> Finding:
         and wrong.found[1] < n_vocab
     ):
         what = f"{text}: a reduced vocabulary, which llama.cpp does not take in an MTP head"
-        return _stop("mtp-reduced-vocab", what, _reconvert(file))
+        hint = "leave it out: llama.cpp then uses output.weight"
+        return _stop("mtp-reduced-vocab", what, hint)
     return _stop("mtp-tensor-shape", text, _reconvert(file))
 
 
@@ -228,9 +145,7 @@ def stray_findings(file: MtpFile, heads: list[Head]) -> Iterator[Finding]:
         yield _stop("mtp-d2t", what, "convert it as a draft of its own, or without d2t")
     elif (names or file.alone) and not file.declared:
         what = f"{len(names)} MTP tensors such as {names[0]}" if names else "an assistant"
-        n = len(file.head_blocks)
-        hint = f"run with --override-kv {key}=int:{n}, or convert it again"
-        yield _stop("mtp-key-missing", f"{what}, but no {key}", hint)
+        yield _stop("mtp-key-missing", f"{what}, but no {key}", _recount(file))
     elif names:
         what = f"{_listed(names)} unknown to llama.cpp at that place"
         hint = f"remove it, or check {key} and {file.key('block_count')}"
@@ -273,8 +188,8 @@ def _stop(code: str, what: str, hint: str) -> Finding:
     return Finding(Problem(code, "error", what, hint), "load")
 
 
-def _graph(code: str, what: str, hint: str, severity: Severity = "error") -> Finding:
-    return Finding(Problem(code, severity, what, hint), "graph")
+def _graph(code: str, what: str, hint: str) -> Finding:
+    return Finding(Problem(code, "error", what, hint), "graph")
 
 
 def _listed(names: list[str]) -> str:
@@ -294,13 +209,17 @@ def _reconvert(file: MtpFile) -> str:
     return "convert it again from the original model, without --no-nextn"
 
 
-def _remove_key(file: MtpFile) -> str:
-    """How to make a file without a head load as a plain model."""
+def _recount(file: MtpFile) -> str:
+    """The commands that make key and block_count agree with the tensors, if that is enough."""
     key, count = file.key("nextn_predict_layers"), file.key("block_count")
-    leftover = any(file.blocks.get(block) for block in file.head_blocks)
-    if leftover or any(_arrays(file, *PER_LAYER_KEYS, *file.spec.arrays)):
-        return "to load it as a plain model: convert it again with --no-nextn"
-    return (
-        f"to load it as a plain model: gguf-set-metadata FILE {key} 0 --force && "
-        f"gguf-set-metadata FILE {count} {file.first} --force"
-    )
+    n_blocks, n_heads = file.counts_by_tensors
+    if any(len(value) != n_blocks for _, value in file.arrays(*PER_LAYER_KEYS, *file.spec.arrays)):
+        return _reconvert(file)
+    steps = []
+    if n_blocks != file.n_layer_all:
+        steps.append(f"gguf-set-metadata FILE {count} {n_blocks} --force")
+    if n_heads != file.declared and key in file.header.metadata:
+        steps.append(f"gguf-set-metadata FILE {key} {n_heads} --force")
+    elif n_heads != file.declared:
+        steps.append(f"run with --override-kv {key}=int:{n_heads}, or convert it again")
+    return " && ".join(steps) or _reconvert(file)

@@ -417,6 +417,7 @@ _DEEPSEEK4 = MtpArch(
     load_if=(("ratio in (0, 4, 128)", "its compress_ratios entry is not 0, 4 or 128"),),
     graph_if=(
         ("block >= n_layer_hash", "the MTP block is hash-routed (hash_layer_count)"),
+        ("ratio == 0", "compress_ratios is not 0 at the MTP block"),
         _HEAD_SIZES,
     ),
     fallbacks=_SHARED_FF,
@@ -516,6 +517,10 @@ _BAILINGMOE3 = MtpArch(
     fallbacks={"n_ff_shexp": "n_ff_shexp or n_ff_exp*(n_expert_shared or 1)"},
     arrays=(*_EXPERT_FF, *_CLAMPS),
 )
+_LATENT = (
+    _t("ffn_latent_down.weight", "n_embd", "n_embd_latent"),
+    _t("ffn_latent_up.weight", "n_embd_latent", "n_embd"),
+)
 _NEMOTRON_H_MOE = MtpArch(
     source="nemotron-h.cpp",
     block=(
@@ -528,8 +533,8 @@ _NEMOTRON_H_MOE = MtpArch(
         _POST_NORM,
         _GATE_INP,
         _PROBS_B,
-        _t("ffn_latent_down.weight", "n_embd", "n_embd_latent", need="optional"),
-        _t("ffn_latent_up.weight", "n_embd_latent", "n_embd", need="optional"),
+        *_when("n_embd_latent == n_embd", *_optional(*_LATENT)),
+        *_when("n_embd_latent != n_embd", *(replace(row, need="graph") for row in _LATENT)),
         _t("ffn_down_exps.weight", "n_ff_exp_l", "n_embd_latent", "n_expert"),
         _t("ffn_up_exps.weight", "n_embd_latent", "n_ff_exp_l", "n_expert"),
         _t("ffn_down_shexp.weight", "n_ff_shexp", "n_embd"),

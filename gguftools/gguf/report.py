@@ -12,7 +12,7 @@ from gguftools.gguf.problem import Problem
 from gguftools.gguf.reader import Header
 from gguftools.gguf.templates import template_problems
 from gguftools.gguf.tensors import TensorGroups, tensor_groups
-from gguftools.gguf.tokenizer import Vocab, read_vocab, vocab_problems
+from gguftools.gguf.tokenizer import Vocab, read_vocab
 
 FILE_TYPE_GUESSED = 1024  # LLAMA_FTYPE_GUESSED, include/llama.h, b11434
 _SEVERITIES = ("error", "warning", "info")
@@ -43,14 +43,7 @@ class InspectReport:
 def inspect_header(header: Header) -> InspectReport:
     """Gather the report of a model."""
     mtp = mtp_report(header)
-    found = dict.fromkeys(
-        (
-            *check_integrity(header),
-            *mtp.problems,
-            *vocab_problems(header),
-            *template_problems(header),
-        )
-    )
+    found = (*check_integrity(header), *mtp.problems, *template_problems(header))
     return InspectReport(
         header=header,
         name=header.text("general.name") or None,

@@ -157,8 +157,10 @@ class Context:
             return False
         n_mark, state = self._mark
         buf = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
-        lib.llama_memory_seq_rm(self.memory, 0, n_mark, -1)
+        # The recurrent part first: the memory cuts the rest only once nothing recurrent is ahead.
         if not lib.llama_state_seq_set_data_ext(self.ptr, buf, len(state), 0, _PARTIAL_ONLY):
+            return False
+        if not lib.llama_memory_seq_rm(self.memory, 0, n_mark, -1):
             return False
         self._forget(n_mark)
         return True

@@ -14,7 +14,8 @@ ALLOWANCE_EARNED = 0.01  # per token
 X_BINS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 EVEN = [1.0 / len(X_BINS)] * len(X_BINS)
 N_LEARN = 2  # tokens in each of the first drafts, which are there to learn costs
-N_SLEEP_MAX = 8
+N_SLEEP_MAX = 8  # plain decodes after which a drafter that is off is looked at again
+N_AMORTIZE = 32.0  # rounds that catching up is expected to serve
 MOVED = 0.02  # change of survival that makes a new plan worth its time
 
 
@@ -58,6 +59,7 @@ class Controller:
         self._n_unseen = self._n_idle = self._n_sleep = 0
         self._n_anchor = self._n_since_plain = self._n_rounds = 0
         self._n_built = 0
+        self._prompt_unseen = True
         self._new_x: list[float] = []
         self._start_round()
 
@@ -75,6 +77,7 @@ class Controller:
         self.costs.new_reply()
         self._n_unseen = self._n_idle = self._n_sleep = 0
         self._n_anchor = 2
+        self._prompt_unseen = True
         self.allowance = min(self.allowance, ALLOWANCE_START)
 
     def plan(self) -> int:
@@ -101,7 +104,7 @@ class Controller:
         moved = self.history.refresh(MOVED)
         if moved or self.costs.n_built != self._n_built:
             self._weigh()
-        catch_up = self.costs.catch_up * self._gap() if self._n_unseen > GAP_MIN else 0.0
+        catch_up = self.costs.catch_up * self._gap()
         n_fits = self.draft_max
         while n_fits and self._worst[n_fits] + catch_up > self.allowance:
             n_fits -= 1
@@ -110,7 +113,7 @@ class Controller:
         if self.costs.n_verified < 1.2:
             self._learning = True
             return min(max(N_LEARN, self.draft_min), n_fits)
-        n_draft = self._length(n_fits, self._rate * catch_up / 8.0)
+        n_draft = self._length(n_fits, self._rate * catch_up / N_AMORTIZE)
         return 0 if n_draft and self._plain_is_due(self._rate - 1.0) else n_draft
 
     def _weigh(self) -> None:
@@ -119,7 +122,7 @@ class Controller:
         self._n_built = costs.n_built
         draft, tokens, rate = costs.first, 1.0, 1.0
         self._worst = worst = [0.0]
-        for s, rows, v in zip(p[1:], costs.hopeful[2:], costs.verify[2:], strict=True):
+        for s, rows, v in zip(p[1:], costs.hopeful[2:], costs.at_worst[2:], strict=True):
             tokens += s
             if tokens > rate * (draft + rows):
                 rate = tokens / (draft + rows)
@@ -228,7 +231,7 @@ class Controller:
         n_tokens = n_accepted + 1
         loss = 0.0
         if step.n_draft or step.n_catch_up:
-            loss = self.costs.observe_draft(step.seconds_draft, step.seconds_catch_up, self._gap())
+            loss = self._observe_draft(step)
         verify = self.costs.observe_verify(step.n_verified + 1, step.seconds_verify)
         if step.n_verified:
             # When the reply ended inside the draft, nothing was refused.
@@ -251,9 +254,21 @@ class Controller:
         earned = ALLOWANCE_EARNED * n_tokens
         self.allowance = min(ALLOWANCE_MAX, self.allowance + earned - loss)
 
+    def _observe_draft(self, step: Step) -> float:
+        if self._n_unseen <= GAP_MIN and not self._prompt_unseen:
+            return self.costs.observe_draft(step.seconds_draft, step.seconds_catch_up)
+        loss = self.costs.observe_draft(step.seconds_draft, 0.0)
+        catch_up = self.costs.observe_catch_up(step.n_catch_up, step.seconds_catch_up)
+        # Reading the prompt is the price of having a drafter, whatever is drafted.
+        loss += 0.0 if self._prompt_unseen else catch_up
+        self._prompt_unseen = False
+        return loss
+
     def _gap(self) -> int:
-        """Tokens that the drafter has to catch up with."""
+        """Tokens that the drafter has to catch up with before it drafts."""
         n = self._n_unseen
+        if n <= GAP_MIN or self._prompt_unseen:
+            return 0
         return n if self._catch_up_max is None else min(n, self._catch_up_max)
 
     def _count_bins(self) -> None:

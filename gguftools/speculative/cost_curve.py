@@ -9,7 +9,7 @@ NEAR = [math.exp(-i) for i in range(N_NEAR + 1)]
 WEIGHT_MAX = 40.0  # samples
 LIMIT = 1.8  # a draft that took longer than this times what was expected
 STALL = 2.0  # plain decodes that a stall in a draft may be charged
-BELIEF_MAX = 10.0
+N_ALIKE = 3  # surprises in a row that are no accident
 GAP_MIN = 2  # tokens; what a drafter in use catches up belongs to its first token
 SLOPE = 0.15  # of a verify row, before anything was measured
 
@@ -18,11 +18,12 @@ class CostCurve:
     """verify[n] is the cost of a target pass over n rows in plain decodes; so are first and next.
 
     Every duration is limited to a factor of what was expected: a stall of 10 to 200 times says
-    nothing. Two in a row are believed, and so is a short one after few samples: stalls only add.
+    nothing. Three in a row are believed, and so is a short one after few: stalls only add.
     """
 
     def __init__(self, n_rows: int, *, draft: float) -> None:
         self.verify: list[float] = []
+        self.at_worst: list[float] = []
         self.hopeful: list[float] = []  # verify, a little lower where it was seldom measured
         self.first = self.next = draft  # drafted token of a round, later ones
         self.catch_up = 0.0  # per token while it was off
@@ -32,7 +33,7 @@ class CostCurve:
         self._mean = [0.0] * (n_rows + 1)
         self._scale = 0.0  # seconds
         self._n_plain = self._n_drafts = self._n_catch_ups = self._n_fast = 0
-        self._last = 1.0
+        self._side = self._n_alike = 0
         self._stale = 0.0
         self._build()
 
@@ -63,25 +64,26 @@ class CostCurve:
         # Against its own mean where there is one: a misfit of the curve must not move the scale.
         expected = self._scale * self._mean[n] if weight >= 3.0 else plain * self.verify[n]
         raw = seconds / expected
-        ratio, confirmed = self._believe(raw, weight)
+        ratio, sure = self._believe(raw, weight)
         charge = expected / plain * (ratio if weight >= 3.0 else min(raw, max(ratio, 3.0)))
         if weight >= 3.0 or self._n_fast:
-            self._scale *= ratio ** (0.3 if self._n_fast or confirmed else 0.04)
+            self._scale *= ratio ** (0.3 if self._n_fast or sure else 0.04)
             self._n_fast = max(0, self._n_fast - 1)
             self.noise += 0.03 * (1.25 * abs(math.log(ratio)) - self.noise)
         self._learn(n, ratio * expected / self._scale)
         return charge
 
     def _believe(self, raw: float, weight: float) -> tuple[float, bool]:
-        """The part of a surprise to take up, and whether the sample before was one like it."""
-        limit = 1.5 if weight >= 3.0 else 1.8
-        raw = min(BELIEF_MAX, max(1e-3, raw))
-        last, self._last = self._last, raw
-        if raw > limit:
-            return max(limit, min(raw, last)), last > limit
-        if raw * limit < 1.0 and weight >= 3.0:
-            return min(1.0 / limit, max(raw, last)), last * limit < 1.0
-        return raw, False
+        """The part of a surprise to take up, and whether enough before it were like it."""
+        limit = 1.5 if weight >= 3.0 else 1.8 if weight else 2.5
+        raw = min(10.0, max(1e-3, raw))
+        side = (raw > limit) - (raw * limit < 1.0)
+        self._n_alike = self._n_alike + 1 if side == self._side else 1
+        self._side = side
+        sure = side != 0 and self._n_alike >= N_ALIKE
+        if sure or not side or (side < 0 and weight < 3.0):
+            return raw, sure
+        return limit**side, False
 
     def _learn(self, n: int, value: float) -> None:
         weight, mean = self.weight[n], self._mean[n]
@@ -121,35 +123,48 @@ class CostCurve:
                 below[m] += w
         self.verify = [max(1.0, f + a / b) for f, a, b in zip(verify, above, below, strict=True)]
         self.verify[1] = 1.0
+        self._bound_unseen()
         # Otherwise one bad sample would ban a number of rows for good.
         self.hopeful = [
             max(1.0, v * (1.0 - 0.15 / math.sqrt(w + 1.0)))
             for v, w in zip(self.verify, weight, strict=True)
         ]
 
-    def observe_draft(self, seconds: tuple[float, ...], seconds_catch_up: float, gap: int) -> float:
-        """Learns from one draft, the first after gap tokens; returns what to charge for it."""
+    def _bound_unseen(self) -> None:
+        """Rows never measured: at worst as many as were, else with a margin."""
+        self.at_worst = self.verify[:]
+        bound = 0.0
+        for n in range(len(self.verify) - 1, 1, -1):
+            if self.weight[n] > 0.0:
+                bound = max(self.verify[n], self._mean[n] / (self._mean[1] or 1.0))
+            self.at_worst[n] = max(bound, self.verify[n] * (1.0 if bound else 1.2))
+
+    def observe_draft(self, seconds: tuple[float, ...], seconds_before: float) -> float:
+        """Learns from one draft, with what came before its first token; returns what to charge."""
         n, rest, plain = len(seconds), sum(seconds[1:]), self._scale * self._mean[1]
-        first = seconds[0] if n else 0.0
+        first = seconds_before + (seconds[0] if n else 0.0)
         if not (0.0 <= first < math.inf and 0.0 <= rest < math.inf):
             self.n_bad += 1
             return self.first + self.next * max(0, n - 1)
-        if not 0.0 <= seconds_catch_up < math.inf:
-            self.n_bad += 1
-            seconds_catch_up = 0.0
         if not plain:
             return 0.0
-        charge = 0.0
-        if gap > GAP_MIN:
-            charge = self._observe_catch_up(seconds_catch_up / plain, gap)
-        else:
-            first += seconds_catch_up
-        if n:
-            self._n_drafts += 1
-            charge += self._observe_first(first / plain)
-        if n > 1:
-            charge += self._observe_next(rest / plain, n - 1)
-        return charge
+        if not n:
+            return min(first / plain, LIMIT * self.first + STALL)
+        self._n_drafts += 1
+        charge = self._observe_first(first / plain)
+        return charge + self._observe_next(rest / plain, n - 1) if n > 1 else charge
+
+    def observe_catch_up(self, n: int, seconds: float) -> float:
+        """Learns from a drafter's n tokens of catching up; returns what to charge."""
+        plain, limit = self._scale * self._mean[1], LIMIT * self.catch_up * n
+        if not (0.0 <= seconds < math.inf and n > 0 and plain):
+            self.n_bad += n > 0
+            return 0.0
+        cost = seconds / plain
+        self._n_catch_ups += 1
+        known = (min(cost, limit + 1.0) if self._n_catch_ups > 1 else cost) / n
+        self.catch_up += max(1.0 / self._n_catch_ups, 0.1) * (known - self.catch_up)
+        return min(cost, limit + STALL)
 
     def _observe_first(self, cost: float) -> float:
         charge = min(cost, LIMIT * self.first + STALL)
@@ -162,18 +177,9 @@ class CostCurve:
         return charge
 
     def _learn_draft(self, mean: float, cost: float) -> float:
-        if self._n_drafts <= 3:
-            new = min(cost, mean + 1.0) if self._n_drafts == 1 else min(cost, LIMIT * mean + 0.01)
-            gain = 1.0 if cost * LIMIT < mean else 1.0 / self._n_drafts
-        else:
-            new, gain = min(cost, LIMIT * mean + 0.01), max(1.0 / self._n_drafts, 0.05)
+        n = self._n_drafts
+        new = min(cost, mean + 1.0 if n == 1 else LIMIT * mean + 0.01)
+        gain = 1.0 if n <= 3 and cost * LIMIT < mean else max(1.0 / n, 0.05)
         step = gain * (new - mean)
         self._stale += abs(step)
         return mean + step
-
-    def _observe_catch_up(self, cost: float, gap: int) -> float:
-        limit = LIMIT * self.catch_up * gap
-        self._n_catch_ups += 1
-        known = min(cost, limit + 1.0) / gap
-        self.catch_up += max(1.0 / self._n_catch_ups, 0.1) * (known - self.catch_up)
-        return min(cost, limit + STALL)

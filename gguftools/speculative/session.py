@@ -189,11 +189,12 @@ class Session:
         self.n_threads = s.n_threads or usable_cores()
         drafting = self.plan.drafter != "none"
         self.target = self._context(self.model, n_ctx, n_rollback=s.draft_max if drafting else 0)
-        draft_max, draft_min = (s.draft_max, s.draft_min) if drafting else (0, 0)
+        drafter = self._drafter()
+        n_max = min(s.draft_max, drafter.n_max) if drafter is not None else 0
         self._engine = Engine(
             target=self.target,
-            drafter=self._drafter(),
-            controller=Controller(draft_max, draft_min),
+            drafter=drafter,
+            controller=Controller(n_max, min(s.draft_min, n_max)),
             chain=s.chain,
             rng=self.rng,
             prompter=Prompter(self.plan.target, self.model),

@@ -61,7 +61,7 @@ def generation(
             drafter = MtpDrafter(context(other, mtp_of=decoder), decoder, chain, 0.0, rng)
         elif kind == "ngram":
             drafter = NgramDrafter()
-        n = n_draft if drafter is not None else 0
+        n = min(n_draft, drafter.n_max) if drafter is not None else 0
         yield Generation(
             target=decoder,
             drafter=drafter,

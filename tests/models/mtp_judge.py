@@ -49,8 +49,12 @@ def judge(files: Iterable[tuple[Path, int]], target: Path | None = None) -> list
 
 
 def _serve() -> None:
+    # Imported here once: the forks below start with everything loaded.
     import llama_cpp
+    import llama_cpp.llama_cpp_ext
+    import numpy as np
 
+    np.zeros(1)
     llama_cpp.llama_backend_init()
     for line in sys.stdin:
         print(json.dumps(_in_fork(*json.loads(line))), flush=True)

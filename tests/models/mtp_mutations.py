@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gguftools.gguf.nextn_table import MTP_ARCHS
 from tests.models.tiny import TinyModel, tiny
-from tests.models.tiny_archs import N_FF, N_VOCAB
+from tests.models.tiny_archs import N_FF, N_VOCAB, VARIANTS
 
 Mutation = tuple[str, TinyModel]
 
@@ -27,6 +27,22 @@ def mutations(arch: str) -> Iterator[Mutation]:
             *_hparams(model),
         ):
             yield f"{label}: {what}", broken
+    yield from _variants(arch)
+
+
+def _variants(arch: str) -> Iterator[Mutation]:
+    """Other hyperparameters, whole and with one tensor of the head broken."""
+    for keys in VARIANTS.get(arch, ()):
+        label = ", ".join(f"{key}={value}" for key, value in keys.items())
+        for fused in (False, True):
+            model = tiny(arch, fused=fused, keys=keys)
+            form = "fused, " if fused else ""
+            yield f"{form}{label}", model
+            for name in _mtp_names(model):
+                shape = model.tensors[name]
+                yield f"{form}{label}: without {name}", model.without(name)
+                wider = (*shape[:-1], shape[-1] + 1)
+                yield f"{form}{label}: {name} wider", model.reshaped(name, wider)
 
 
 def _mtp_blocks(model: TinyModel) -> list[int]:

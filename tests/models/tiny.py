@@ -132,9 +132,14 @@ def _fill(writer: GGUFWriter, model: TinyModel) -> None:
 
 
 def tiny(
-    arch: str, *, fused: bool = False, optional: bool = False, n_heads: int | None = None
+    arch: str,
+    *,
+    fused: bool = False,
+    optional: bool = False,
+    n_heads: int | None = None,
+    keys: dict[str, Any] | None = None,
 ) -> TinyModel:
-    """A complete model: two trunk blocks and its MTP heads.
+    """A complete model: two trunk blocks and its MTP heads; `keys` change its hyperparameters.
 
     With `fused` attn_qkv and ffn_gate_up_exps, with `optional` the optional tensors too.
     """
@@ -142,7 +147,7 @@ def tiny(
     alone = arch == "gemma4-assistant"
     n_heads = 2 if alone else n_heads
     n_trunk = 0 if alone else _N_TRUNK
-    metadata = {**COMMON, **METADATA[arch]}
+    metadata = {**COMMON, **METADATA[arch], **(keys or {})}
     metadata |= {"block_count": n_trunk + n_heads, "nextn_predict_layers": n_heads}
     for key, value in metadata.items():
         if isinstance(value, list) and key != "rope.dimension_sections":

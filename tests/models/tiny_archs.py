@@ -188,6 +188,56 @@ GEMMA4: dict[str, Any] = {
     "embedding_length_out": None,
     "embedding_length_per_layer_input": 0,
 }
+_NO_EXPERT_FF = {"expert_feed_forward_length": 0}
+_NO_SHARED_FF = {"expert_shared_feed_forward_length": 0}
+_HEADS = {"attention.head_count": 4, "attention.head_count_kv": 2}
+_SWA = {
+    "attention.key_length_swa": 8,
+    "attention.value_length_swa": 8,
+    "rope.dimension_count_swa": 8,
+}
+# Other hyperparameters under which a block holds other tensors or other shapes.
+VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
+    "qwen35": (_HEADS, {"attention.key_length": None, "attention.value_length": None}),
+    "qwen35moe": (_NO_EXPERT_FF, _NO_SHARED_FF, _HEADS),
+    "qwen3next": (_NO_EXPERT_FF, _NO_SHARED_FF),
+    "qwen4exp": (_NO_EXPERT_FF, _NO_SHARED_FF, {"attention.compress_ratios": [0, 4, 4]}),
+    "glm4moe": (_NO_EXPERT_FF, _HEADS, {"expert_shared_count": 0}, {"expert_shared_count": 2}),
+    "deepseek2": (
+        {"attention.q_lora_rank": 0},
+        {"attention.key_length_mla": None, "attention.value_length_mla": None},
+        {"expert_shared_count": 2},
+        {"leading_dense_block_count": 3},
+        {"attention.temperature_scale": 0.5},
+    ),
+    "deepseek32": ({"expert_shared_count": 2}, {"leading_dense_block_count": 3}),
+    "glm-dsa": ({"expert_shared_count": 2}, {"leading_dense_block_count": 3}),
+    "deepseek4": (
+        {"attention.compress_ratios": [0, 0, 4]},
+        {"attention.compress_ratios": [0, 0, 128]},
+        {"hash_layer_count": 3},
+        {"expert_shared_count": 2},
+    ),
+    "step35": (_SWA, {"attention.head_count_kv": [1, 1, 3, 3]}),
+    "mimo2": (_SWA, {"attention.head_count_kv": [1, 1, 3, 3]}),
+    "hy_v3": (_NO_EXPERT_FF, _NO_SHARED_FF, _HEADS),
+    "cohere2moe": (_NO_EXPERT_FF, {"expert_shared_count": 0}, {"expert_shared_count": 2}),
+    "bailingmoe3": ({"attention.q_lora_rank": 0}, {"expert_shared_count": 2}),
+    "nemotron_h_moe": (
+        {"moe_latent_size": 28},
+        {"expert_feed_forward_length": [24, 24, 20]},
+        {"attention.head_count_kv": [0, 1, 2]},
+    ),
+    "glm5-next": ({"expert_feed_forward_length": [24, 24, 20]}, {"expert_shared_count": 2}),
+    "bailingmoe2": (
+        {"leading_dense_block_count": 3},
+        {"expert_shared_count": 2},
+        {"expert_shared_feed_forward_length": 20},
+    ),
+    "exaone-moe": (_HEADS,),
+    "exaone4": ({"attention.head_count_kv": 2},),
+    "glm4": (_HEADS,),
+}
 N_HEADS = {"step35": 2, "mimo2": 2}  # chained
 
 

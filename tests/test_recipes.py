@@ -1,0 +1,92 @@
+"""Recipes: the ones that came with gguftools load, a wrong one says which key is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gguftools.errors import FormatError, SourceError, UsageError
+from gguftools.recipes import (
+    PackageFile,
+    Requantized,
+    installed_file,
+    load_recipe,
+    recipe_path,
+)
+
+FOLDER = Path(__file__).resolve().parent.parent / "recipes"
+GOOD = (FOLDER / "smollm2-demo.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_loads_under_the_name_of_its_file(path: Path) -> None:
+    assert load_recipe(path).name == path.stem
+    assert recipe_path(path.stem).read_bytes() == path.read_bytes()
+
+
+def test_the_demo_pairs_a_package_file_with_its_f16_sibling() -> None:
+    recipe = load_recipe(recipe_path("smollm2-demo"))
+    assert isinstance(recipe.draft, PackageFile)
+    assert recipe.target == Requantized("draft", "F16")
+    assert recipe.prompts
+    assert installed_file(recipe.draft) is not None, "run scripts/test"
+
+
+def test_a_package_that_is_not_there_is_no_error() -> None:
+    assert installed_file(PackageFile("no_such_package", "x.gguf", "0" * 64)) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('name = "smollm2-demo"', "", "name: must be a text"),
+        ('name = "smollm2-demo"', "name = 3", "name: must be a text"),
+        ('tasks = ["chat", "smoke test"]', "tasks = [1]", "tasks: must be a list of texts"),
+        ("[settings]", "[setings]", "unknown key 'setings'"),
+        ("draft_max = 8", "draft_max = 8.5", "settings: draft_max: must be a whole number"),
+        ("draft_max = 8", "draft_max = true", "settings: draft_max: must be a number"),
+        ("draft_max = 8", "draft_max = 65", "draft_max: must be a number from 1 to 64"),
+        ("draft_min = 0", "draft_min = 9", "draft_min: must not be above draft_max"),
+        ("draft_p_min = 0.0", "draft_p_min = nan", "draft_p_min: must be a number from 0 to 1"),
+        ("b179c", "B179C", "draft: sha256: must be 64 lower-case"),
+        ('file = "Smol', 'file = "../Smol', "draft: file: must lie inside the package"),
+        ('file = "Smol', 'file = "/Smol', "draft: file: must lie inside the package"),
+        ('of = "draft"', 'of = "target"', "target: of: must be 'draft'"),
+        ("[target]", "[[target]]", "target: must be a table"),
+        ("[draft]", "[draft", "not TOML"),
+    ],
+)
+def test_a_wrong_recipe_is_a_format_error_with_its_place(
+    old: str, new: str, said: str, tmp_path: Path
+) -> None:
+    assert old in GOOD
+    path = tmp_path / "wrong.toml"
+    path.write_text(GOOD.replace(old, new), encoding="utf-8")
+    with pytest.raises(FormatError) as caught:
+        load_recipe(path)
+    assert str(caught.value).startswith(str(path))
+    assert said in str(caught.value)
+
+
+def test_two_files_made_from_each_other_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "circle.toml"
+    head, _, rest = GOOD.partition("[draft]")
+    _, _, rest = rest.partition("[settings]")
+    made = '[draft]\nof = "target"\nrequantize = "Q4_0"\n\n[settings]'
+    path.write_text(f"{head}{made}{rest}", encoding="utf-8")
+    with pytest.raises(FormatError, match="each made from the other"):
+        load_recipe(path)
+
+
+def test_absent_huge_and_unknown_recipes_say_so(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"absent\.toml"):
+        load_recipe(tmp_path / "absent.toml")
+    (tmp_path / "huge.toml").write_bytes(b"#" * (2 << 20))
+    with pytest.raises(FormatError, match="larger than"):
+        load_recipe(tmp_path / "huge.toml")
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 100_000)
+    with pytest.raises(FormatError, match="not TOML"):
+        load_recipe(tmp_path / "deep.toml")
+    with pytest.raises(UsageError, match="smollm2-demo"):
+        recipe_path("no-such-recipe")
