@@ -15,14 +15,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gguftools.gguf.nextn import mtp_report
+from gguftools.gguf.nextn_table import NO_MTP_IN_LIBLLAMA_0_5
 from gguftools.gguf.source import open_gguf
 from tests.models.mtp_judge import judge
 from tests.models.mtp_mutations import Mutation, mutations
 from tests.models.tiny import gemma4, write
 from tests.models.tiny_archs import METADATA
 
-# llama-cpp-python 0.3.36 bundles libllama 0.5.0, older than b11434.
-_NOT_IN_BINDING = {"qwen4exp": "libllama 0.5.0 loads no MTP block of it"}
 _BATCH = 200  # files on disk at a time
 
 
@@ -31,8 +30,8 @@ def main(archs: list[str]) -> int:
     n_bad = 0
     print(f"{'architecture':18} files  loads   decodes  agree  disagree")
     for arch in archs or list(METADATA):
-        if arch in _NOT_IN_BINDING and "LLAMA_CPP_LIB_PATH" not in os.environ:
-            print(f"{arch:18} not judged: {_NOT_IN_BINDING[arch]}")
+        if arch in NO_MTP_IN_LIBLLAMA_0_5 and "LLAMA_CPP_LIB_PATH" not in os.environ:
+            print(f"{arch:18} not judged: libllama 0.5.0 loads no MTP block of it")
             continue
         counts: Counter[str] = Counter()
         found: list[str] = []

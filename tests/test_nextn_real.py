@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gguftools.gguf.nextn import MtpReport, mtp_report
+from gguftools.gguf.nextn_table import NO_MTP_IN_LIBLLAMA_0_5
 from gguftools.gguf.source import open_gguf
 from tests.models.mtp_judge import Verdict, judge
 from tests.models.mtp_mutations import mutations
@@ -25,8 +26,7 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("llama_cpp") is None, reason="the judge is llama-cpp-python"
 )
 
-# libllama 0.5.0 in llama-cpp-python 0.3.36 loads no MTP block of qwen4exp; b11434 does.
-ARCHS = [arch for arch in METADATA if arch != "qwen4exp"]
+ARCHS = [arch for arch in METADATA if arch not in NO_MTP_IN_LIBLLAMA_0_5]
 NAMED = re.compile(
     "plain$|full$|full: (stripped|head only)$|plain: ("
     "stripped$|nextn tensors away|only nextn tensors|only eh_proj|head only$"
@@ -77,6 +77,15 @@ def test_llama_cpp_does_with_each_file_what_we_say(arch: str, cases: dict[str, l
     ]
     assert len(cases[arch]) > 40
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_llama_cpp_makes_no_mtp_context_where_we_see_no_mtp(
+    arch: str, cases: dict[str, list[Case]]
+) -> None:
+    for label, report, verdict in cases[arch]:
+        assert not verdict.context or (report.loads and report.declared > 0), label
+        assert verdict.context or not report.runnable, label
 
 
 @pytest.mark.parametrize("arch", ARCHS)

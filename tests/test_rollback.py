@@ -35,7 +35,7 @@ def test_greedy_text_with_mtp_is_the_plain_text(tmp_path: Path, arch: str) -> No
 def test_greedy_text_with_a_draft_model_or_lookup_is_the_plain_text(
     tmp_path: Path, arch: str
 ) -> None:
-    """The draft is another random model of the same kind, so nearly all it says is rejected."""
+    """The draft is a random model too: nearly all it says is rejected, except by its equal."""
     write(tiny(arch), target := tmp_path / "target.gguf")
     write(tiny("qwen35"), draft := tmp_path / "draft.gguf")
     plain, _, _ = generate(target, "none", chain=GREEDY, n_predict=60, history=PROMPT, n_ctx=256)
@@ -44,7 +44,7 @@ def test_greedy_text_with_a_draft_model_or_lookup_is_the_plain_text(
         n_ctx=256,
     )  # fmt: skip
     assert text == plain
-    assert sum(s.n_verified for s in steps) > 60
+    assert sum(s.n_verified for s in steps) > 30
     looked_up, _, _ = generate(
         target, "ngram", chain=GREEDY, n_draft=4, n_predict=60, history=PROMPT, n_ctx=256
     )

@@ -45,8 +45,8 @@ class MtpReport:
     """The verdict. `loads` and `runnable` say what llama.cpp with load_mtp does with the file.
 
     `loads` covers what the MTP facts decide (key, block count, MTP blocks, model-level tensors);
-    trunk tensors and keys of other hyperparameters are taken as they should be. `runnable`: an MTP context decodes with every declared head
-    (an assistant beside its target).
+    trunk tensors and keys of other hyperparameters are taken as they should be. `runnable`: an MTP
+    context decodes with every declared head (an assistant beside its target).
     """
 
     state: MtpState

@@ -171,7 +171,8 @@ def graph_findings(file: MtpFile, heads: list[Head]) -> Iterator[Finding]:
         block = head.block
         for expr, meaning in file.spec.graph_if:
             if evaluate(expr, head.names) == 0:
-                yield _graph("mtp-hparams", f"MTP block {block}: {meaning}", _reconvert(file))
+                what = f"MTP block {block}: {meaning}"
+                yield _graph("mtp-hparams", what, "use another draft for this model")
         lost = [f"blk.{block}.{name}" for name in head.check.graph_missing]
         if headless and HEAD_HEAD not in head.check.known:
             lost.append("output.weight")

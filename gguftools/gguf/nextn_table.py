@@ -748,6 +748,10 @@ MTP_ARCHS: dict[str, MtpArch] = {
     "gemma4-assistant": _GEMMA4_ASSISTANT,
 }
 
+# The one difference found to libllama 0.5.0, which llama-cpp-python 0.3.36 bundles: it loads no MTP
+# block of these, so their files are refused there.
+NO_MTP_IN_LIBLLAMA_0_5 = frozenset({"qwen4exp"})
+
 # graniteswitch counts a router layer as nextn (granite-switch.cpp:57-67); the others are drafts.
 NOT_MTP = frozenset({"graniteswitch", "eagle3", "dflash"})
 

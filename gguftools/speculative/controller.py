@@ -13,6 +13,7 @@ ALLOWANCE_MAX = 16.0
 ALLOWANCE_EARNED = 0.01  # per token
 X_BINS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 EVEN = [1.0 / len(X_BINS)] * len(X_BINS)
+COST_MAX = 2.0  # whatever was predicted, one probe must stay affordable
 N_LEARN = 2  # tokens in each of the first drafts, which are there to learn costs
 N_SLEEP_MAX = 8  # plain decodes after which a drafter that is off is looked at again
 N_AMORTIZE = 32.0  # rounds that catching up is expected to serve
@@ -46,7 +47,7 @@ class Controller:
         self.draft_max = draft_max
         self.draft_min = draft_min
         self.allowance = ALLOWANCE_START
-        self.costs = CostCurve(draft_max + 1, draft=0.15 if cost is None else cost)
+        self.costs = CostCurve(draft_max + 1, draft=0.15 if cost is None else min(cost, COST_MAX))
         mean = log_odds(acceptance)
         mean = 0.85 if mean is None else mean
         self.history = History(draft_max, mean=mean)

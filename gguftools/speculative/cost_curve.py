@@ -28,19 +28,15 @@ class CostCurve:
         self.first = self.next = draft  # drafted token of a round, later ones
         self.catch_up = 0.0  # per token while it was off
         self.noise = 0.1
+        self.known = False  # whether ratios mean something
         self.n_bad = self.n_built = 0
-        self.weight = [0.0] * (n_rows + 1)
-        self._mean = [0.0] * (n_rows + 1)
+        self.weight = [0.0, 1.3] + [0.0] * (n_rows - 1)
+        self._mean = [0.0, 1.0] + [0.0] * (n_rows - 1)
         self._scale = 0.0  # seconds
-        self._n_plain = self._n_drafts = self._n_catch_ups = self._n_fast = 0
+        self._n_drafts = self._n_catch_ups = self._n_fast = 0
         self._side = self._n_alike = 0
         self._stale = 0.0
         self._build()
-
-    @property
-    def known(self) -> bool:
-        """Whether a plain decode was timed twice, so that ratios mean something."""
-        return self._n_plain >= 2
 
     @property
     def n_verified(self) -> float:
@@ -57,9 +53,10 @@ class CostCurve:
         if not 0.0 < seconds < math.inf:
             self.n_bad += 1
             return self.verify[n]
-        if not self._scale:
-            self._scale = seconds / self.verify[n]
-            self._mean[1] = 1.0
+        if not self.known:
+            if n == 1:
+                self._anchor(seconds)
+            return self.verify[n]
         weight, plain = self.weight[n], self._scale * self._mean[1]
         # Against its own mean where there is one: a misfit of the curve must not move the scale.
         expected = self._scale * self._mean[n] if weight >= 3.0 else plain * self.verify[n]
@@ -73,6 +70,11 @@ class CostCurve:
         self._learn(n, ratio * expected / self._scale)
         return charge
 
+    def _anchor(self, seconds: float) -> None:
+        """Two plain decodes in a row that agree are the unit of everything else."""
+        self.known = self._scale / 1.5 < seconds < self._scale * 1.5
+        self._scale = (self._scale + seconds) / 2.0 if self.known else seconds
+
     def _believe(self, raw: float, weight: float) -> tuple[float, bool]:
         """The part of a surprise to take up, and whether enough before it were like it."""
         limit = 1.5 if weight >= 3.0 else 1.8 if weight else 2.5
@@ -81,7 +83,7 @@ class CostCurve:
         self._n_alike = self._n_alike + 1 if side == self._side else 1
         self._side = side
         sure = side != 0 and self._n_alike >= N_ALIKE
-        if sure or not side or (side < 0 and weight < 3.0):
+        if sure or not side or (side < 0 and not weight):
             return raw, sure
         return limit**side, False
 
@@ -89,12 +91,11 @@ class CostCurve:
         weight, mean = self.weight[n], self._mean[n]
         # The first pass over n rows often builds a graph.
         new = 1.0 if weight else 0.3
-        if weight < 3.0 and value * 1.8 < mean:
+        if n > 1 and weight < 3.0 and value * 1.8 < mean:
             weight = 0.0
         gain = max(new / (weight + new), 1.0 / WEIGHT_MAX)
         self._mean[n] = mean + (value - mean) * gain
         self.weight[n] = min(weight + new, WEIGHT_MAX)
-        self._n_plain += n == 1
         self._stale += gain * abs(value / (mean or value) - 1.0)
         if self._stale > 0.04 or weight < 3.0:
             self._build()
@@ -103,7 +104,7 @@ class CostCurve:
         """A line through n >= 2, which may start off the plain decode, plus smoothed residuals."""
         self._stale = 0.0
         self.n_built += 1
-        weight, plain, n_rows = self.weight, self._mean[1] or 1.0, len(self.weight) - 1
+        weight, plain, n_rows = self.weight, self._mean[1], len(self.weight) - 1
         seen = [n for n in range(2, n_rows + 1) if weight[n] > 0.0]
         ridge = 1.0 if self.n_verified < 2.0 else 0.1
         q0, q1, q2, r0, r1 = ridge, 0.0, ridge, ridge * (1.0 + SLOPE), ridge * SLOPE
@@ -136,7 +137,7 @@ class CostCurve:
         bound = 0.0
         for n in range(len(self.verify) - 1, 1, -1):
             if self.weight[n] > 0.0:
-                bound = max(self.verify[n], self._mean[n] / (self._mean[1] or 1.0))
+                bound = max(self.verify[n], self._mean[n] / self._mean[1])
             self.at_worst[n] = max(bound, self.verify[n] * (1.0 if bound else 1.2))
 
     def observe_draft(self, seconds: tuple[float, ...], seconds_before: float) -> float:
@@ -146,7 +147,7 @@ class CostCurve:
         if not (0.0 <= first < math.inf and 0.0 <= rest < math.inf):
             self.n_bad += 1
             return self.first + self.next * max(0, n - 1)
-        if not plain:
+        if not self.known:
             return 0.0
         if not n:
             return min(first / plain, LIMIT * self.first + STALL)
@@ -157,7 +158,7 @@ class CostCurve:
     def observe_catch_up(self, n: int, seconds: float) -> float:
         """Learns from a drafter's n tokens of catching up; returns what to charge."""
         plain, limit = self._scale * self._mean[1], LIMIT * self.catch_up * n
-        if not (0.0 <= seconds < math.inf and n > 0 and plain):
+        if not (0.0 <= seconds < math.inf and n > 0 and self.known):
             self.n_bad += n > 0
             return 0.0
         cost = seconds / plain

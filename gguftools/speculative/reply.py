@@ -53,6 +53,7 @@ class Reply:
         self.steps: list[Step] = []
         self.token_ids: list[int] = []
         self.text = ""
+        self._n_whole = 0  # tokens that end with a whole character
         self._seconds_prompt = self._seconds_decode = 0.0
 
     def stop(self) -> None:
@@ -79,11 +80,11 @@ class Reply:
         try:
             for step in self._generate():
                 yield from self._pieces(step, decoder)
-            if tail := decoder.decode(b"", final=True):
-                self.text += tail
-                yield Piece(tail, False)
         finally:
             self._finish()
+        if tail := decoder.decode(b"", final=True):
+            self.text += tail
+            yield Piece(tail, False)
 
     def _prefill(self) -> bool:
         target = self._engine.target
@@ -116,18 +117,22 @@ class Reply:
             if step is None:
                 break
             self.steps.append(step)
-            self.token_ids.extend(step.tokens)
             yield step
         self.stop_reason = generation.stop_reason
 
     def _pieces(self, step: Step, decoder: codecs.IncrementalDecoder) -> Iterator[Piece]:
         for i, token in enumerate(step.tokens):
-            if text := decoder.decode(self._engine.target.model.piece(token)):
-                self.text += text
+            text = decoder.decode(self._engine.target.model.piece(token))
+            self.token_ids.append(token)
+            self.text += text
+            if not decoder.getstate()[0]:
+                self._n_whole = len(self.token_ids)
+            if text:
                 yield Piece(text, i < step.n_accepted)
 
     def _finish(self) -> None:
-        ids = self.token_ids
+        """Leave to the next turn the tokens whose text was shown, without the end token."""
+        ids = self.token_ids[: self._n_whole]
         if ids and self._engine.target.model.is_eog(ids[-1]):
             ids = ids[:-1]
         self._engine.prompter.replied(self.text, ids)

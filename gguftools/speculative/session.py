@@ -20,6 +20,8 @@ from gguftools.gguf.integrity import check_integrity
 from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
+from gguftools.pairing.machine import ram_bytes
+from gguftools.pairing.memory import kv_bytes_per_token
 from gguftools.pairing.ranking import check_pair
 from gguftools.speculative.chat import Prompter
 from gguftools.speculative.context import Context
@@ -81,6 +83,7 @@ def plan(settings: Settings) -> Plan:
         raise RefusedError(
             report.reason, where=target.path, hint=f"gguftools inspect {target.path}"
         )
+    _refuse_large_context(target, settings.n_ctx)
     draft = open_gguf(settings.draft) if settings.draft is not None else None
     if draft is not None:
         _refuse_broken(draft)
@@ -109,11 +112,12 @@ def plan(settings: Settings) -> Plan:
 
 def _plan_auto(target: Header, draft: Header | None) -> Plan:
     """An MTP head if it runs, else the given draft, else n-gram lookup."""
-    if draft is not None:
-        return _plan_draft(target, draft)
     report = mtp_report(target)
     if report.runnable:
-        return Plan(target, "mtp", None, ())
+        unused = "the target's own MTP head drafts; --drafter draft takes the given file instead"
+        return Plan(target, "mtp", None, (unused,) if draft is not None else ())
+    if draft is not None:
+        return _plan_draft(target, draft)
     notes: tuple[str, ...] = ()
     if report.state not in ("none", "trunk-only"):
         notes = (f"the MTP head is not used: {report.reason}",)
@@ -159,6 +163,18 @@ def _refuse_broken(header: Header) -> None:
     errors = [p for p in check_integrity(header) if p.severity == "error"]
     if errors:
         raise RefusedError(errors[0].message, where=header.path, hint=errors[0].hint)
+
+
+def _refuse_large_context(header: Header, n_ctx: int) -> None:
+    """llama.cpp does not fail on a context far beyond the memory: it works on it for hours."""
+    need, ram = n_ctx * kv_bytes_per_token(header), ram_bytes()
+    if ram is not None and need > ram:
+        raise RefusedError(
+            f"a context of {n_ctx} tokens needs {need / 1e9:.1f} GB for keys and values, "
+            f"this machine has {ram / 1e9:.1f} GB",
+            where=header.path,
+            hint=f"-c {ram // 2 // max(kv_bytes_per_token(header), 1)} would fit",
+        )
 
 
 class Session:
@@ -225,8 +241,9 @@ class Session:
         if kind == "ngram":
             return NgramDrafter()
         model = self.model
-        if s.draft is not None:
-            model = self._model(s.draft, s.n_gpu_layers_draft, load_mtp=kind == "mtp")
+        if self.plan.draft is not None:
+            path = Path(self.plan.draft.path)
+            model = self._model(path, s.n_gpu_layers_draft, load_mtp=kind == "mtp")
         if kind == "draft":
             context = self._context(model, self.target.n_ctx)
             return ModelDrafter(context, self.model.n_vocab, s.chain, s.draft_p_min, self.rng)

@@ -1,0 +1,118 @@
+"""The sampling chain is llama.cpp's own, and the accept rule keeps the target's distribution."""
+
+from __future__ import annotations
+
+import ctypes
+
+import llama_cpp
+import numpy as np
+import pytest
+
+from gguftools.speculative.sampling import Chain, Distribution, confidence, one_hot
+from gguftools.speculative.verify import verify
+
+ROWS = np.random.default_rng(3).standard_normal((4, 5000)).astype(np.float32) * 3
+
+
+def llama_cpp_distribution(row: np.ndarray, chain: Chain) -> dict[int, float]:
+    """Token -> probability by llama.cpp's samplers, in its own order."""
+    data = (llama_cpp.llama_token_data * len(row))(
+        *(llama_cpp.llama_token_data(id=i, logit=float(z), p=0.0) for i, z in enumerate(row))
+    )
+    candidates = llama_cpp.llama_token_data_array(
+        data=data, size=len(row), selected=-1, sorted=False
+    )
+    samplers = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
+    for sampler in (
+        llama_cpp.llama_sampler_init_top_k(chain.top_k),
+        llama_cpp.llama_sampler_init_top_p(chain.top_p, 1),
+        llama_cpp.llama_sampler_init_min_p(chain.min_p, 1),
+        llama_cpp.llama_sampler_init_temp(chain.temp),
+        llama_cpp.llama_sampler_init_dist(1),
+    ):
+        llama_cpp.llama_sampler_chain_add(samplers, sampler)
+    llama_cpp.llama_sampler_apply(samplers, ctypes.byref(candidates))
+    result = {candidates.data[i].id: candidates.data[i].p for i in range(candidates.size)}
+    llama_cpp.llama_sampler_free(samplers)
+    return result
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        Chain(),
+        Chain(temp=1, top_k=0, top_p=1, min_p=0),
+        Chain(temp=0.7, top_k=0, top_p=1, min_p=0),
+        Chain(temp=1.5, top_k=40, top_p=1, min_p=0),
+        Chain(temp=0.9, top_k=0, top_p=0.9, min_p=0),
+        Chain(temp=1, top_k=0, top_p=1, min_p=0.1),
+        Chain(temp=0.6, top_k=20, top_p=0.8, min_p=0.02),
+        Chain(temp=1, top_k=1, top_p=1, min_p=0),
+        Chain(temp=1, top_k=9999, top_p=1, min_p=0),
+    ],
+)
+def test_the_chain_equals_llama_cpps(chain: Chain) -> None:
+    for row in ROWS:
+        ours = chain.distribution(row)
+        theirs = llama_cpp_distribution(row, chain)
+        assert set(ours.ids.tolist()) == set(theirs)
+        assert np.allclose(ours.p, [theirs[i] for i in ours.ids.tolist()], atol=1e-5)
+
+
+def test_greedy_takes_the_first_of_equal_tops() -> None:
+    row = np.zeros(100, np.float32)
+    row[[40, 70]] = 5
+    assert Chain(temp=0).distribution(row).ids.tolist() == [40]
+
+
+def test_top_k_keeps_exactly_k_of_many_ties() -> None:
+    row = np.zeros(1000, np.float32)
+    assert len(Chain(temp=1, top_k=7, top_p=1, min_p=0).distribution(row).ids) == 7
+
+
+def test_confidence_is_the_top_tokens_probability() -> None:
+    for row in ROWS:
+        p = np.exp(row.astype(np.float64) - row.max())
+        top, belief = confidence(row)
+        assert top == int(row.argmax())
+        assert belief == pytest.approx(float(p.max() / p.sum()), rel=1e-3)
+
+
+def test_rejected_tokens_leave_the_rest_of_the_target() -> None:
+    p = Distribution(np.array([1, 4, 6]), np.array([0.5, 0.3, 0.2]))
+    q = Distribution(np.array([1, 6, 9]), np.array([0.1, 0.6, 0.3]))
+    rest = p.without(q)
+    assert rest.ids.tolist() == [1, 4, 6]
+    assert np.allclose(rest.p, [0.4 / 0.7, 0.3 / 0.7, 0.0])
+
+
+def test_first_token_has_the_targets_distribution_whatever_the_draft_says() -> None:
+    """Exact expectation by many draws of the rule itself, with a draft that is far off."""
+    rng = np.random.default_rng(5)
+    p = Distribution(np.arange(4), np.array([0.1, 0.2, 0.3, 0.4]))
+    q = Distribution(np.arange(4), np.array([0.7, 0.1, 0.1, 0.1]))
+    counts = np.zeros(4)
+    for _ in range(20000):
+        drafted = q.sample(rng)
+        n, token = verify([drafted], [q], lambda _i: p, rng)
+        counts[drafted if n else token] += 1
+    assert np.allclose(counts / counts.sum(), p.p, atol=0.015)
+
+
+def test_greedy_verification_is_the_same_rule() -> None:
+    rng = np.random.default_rng(0)
+    targets = [one_hot(t) for t in (3, 5, 8)]
+    assert verify([3, 5], None, targets.__getitem__, rng) == (2, 8)
+    assert verify([3, 4], None, targets.__getitem__, rng) == (1, 5)
+    assert verify([], None, targets.__getitem__, rng) == (0, 3)
+
+
+def test_the_target_is_asked_only_as_far_as_the_draft_holds() -> None:
+    asked: list[int] = []
+
+    def target(i: int) -> Distribution:
+        asked.append(i)
+        return one_hot(1)
+
+    verify([1, 2, 3], None, target, np.random.default_rng(0))
+    assert asked == [0, 1]
