@@ -156,7 +156,7 @@ def _plan_draft(target: Header, draft: Header, kind: str | None = None) -> Plan:
             hint=pair.commands["llama-server"] or "",
         )
     drafter: Literal["draft", "mtp"] = "mtp" if pair.kind == "draft-mtp" else "draft"
-    return Plan(target, drafter, draft, pair.notes)
+    return Plan(target, drafter, draft, (pair.reason,) if pair.verdict == "poor" else ())
 
 
 def _refuse_broken(header: Header) -> None:
