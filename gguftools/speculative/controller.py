@@ -11,7 +11,7 @@ from gguftools.speculative.stats import Step
 ALLOWANCE_START = 4.0  # plain decodes that a reply may lose to drafting
 ALLOWANCE_MAX = 16.0
 ALLOWANCE_EARNED = 0.01  # per token
-X_BINS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+X_BINS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)  # log odds of a drafter's confidence
 EVEN = [1.0 / len(X_BINS)] * len(X_BINS)
 COST_MAX = 2.0  # whatever was predicted, one probe must stay affordable
 N_LEARN = 2  # tokens in each of the first drafts, which are there to learn costs
@@ -230,10 +230,12 @@ class Controller:
             return
         n_accepted = step.n_accepted
         n_tokens = n_accepted + 1
+        verify = self.costs.observe_verify(
+            step.n_verified + 1, step.seconds_verify, step.seconds_draft
+        )
         loss = 0.0
         if step.n_draft or step.n_catch_up:
             loss = self._observe_draft(step)
-        verify = self.costs.observe_verify(step.n_verified + 1, step.seconds_verify)
         if step.n_verified:
             # When the reply ended inside the draft, nothing was refused.
             n_tried = step.n_tried if len(step.tokens) > n_accepted else n_accepted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 N_NEAR = 3  # rows on either side that share a residual
 NEAR = [math.exp(-i) for i in range(N_NEAR + 1)]
@@ -48,8 +49,8 @@ class CostCurve:
         self._n_fast = 6
         self.weight[1] = min(self.weight[1], 4.0)
 
-    def observe_verify(self, n: int, seconds: float) -> float:
-        """Learns from a pass over n rows; returns what to charge for it."""
+    def observe_verify(self, n: int, seconds: float, seconds_draft: Sequence[float] = ()) -> float:
+        """Learns from a pass over n rows after that draft; returns what to charge for the pass."""
         if not 0.0 < seconds < math.inf:
             self.n_bad += 1
             return self.verify[n]
@@ -57,35 +58,50 @@ class CostCurve:
             if n == 1:
                 self._anchor(seconds)
             return self.verify[n]
-        weight, plain = self.weight[n], self._scale * self._mean[1]
+        weight, mean = self.weight[n], self._mean[n]
         # Against its own mean where there is one: a misfit of the curve must not move the scale.
-        expected = self._scale * self._mean[n] if weight >= 3.0 else plain * self.verify[n]
-        raw = seconds / expected
-        ratio, sure = self._believe(raw, weight)
-        charge = expected / plain * (ratio if weight >= 3.0 else min(raw, max(ratio, 3.0)))
+        expected = mean if weight >= 3.0 else self._mean[1] * self.verify[n]
+        limit = 1.5 if weight >= 3.0 else 1.8 if weight else 2.5
+        raw = min(10.0, max(0.1, seconds / (self._scale * expected)))
+        side = (raw > limit) - (raw * limit < 1.0)
+        raw /= self._shift(side, raw, self._draft_side(seconds_draft))
+        ratio = min(limit, max(1.0 / limit, raw)) if side > 0 or weight else min(limit, raw)
+        charge = expected / self._mean[1] * (ratio if weight >= 3.0 else min(raw, max(ratio, 3.0)))
         if weight >= 3.0 or self._n_fast:
-            self._scale *= ratio ** (0.3 if self._n_fast or sure else 0.04)
-            self._n_fast = max(0, self._n_fast - 1)
             self.noise += 0.03 * (1.25 * abs(math.log(ratio)) - self.noise)
-        self._learn(n, ratio * expected / self._scale)
+            drift = ratio ** (0.3 if self._n_fast else 0.04)
+            self._scale *= drift
+            ratio /= drift
+            self._n_fast = max(0, self._n_fast - 1)
+        self._learn(n, ratio * expected)
         return charge
+
+    def _draft_side(self, seconds: Sequence[float]) -> int | None:
+        """Whether drafting, too, took much more (1) or less (-1) than expected; None: can't say."""
+        expected = self.first + self.next * (len(seconds) - 1)
+        if not seconds or self._n_drafts < 4 or expected < 0.02:
+            return None
+        ratio = sum(seconds) / (self._scale * self._mean[1] * expected)
+        return (ratio > 1.5) - (ratio < 1.0 / 1.5)
+
+    def _shift(self, side: int, raw: float, draft_side: int | None) -> float:
+        """Moves the scale when everything takes longer, or less; returns by what factor."""
+        self._n_alike = self._n_alike + 1 if side == self._side else 1
+        self._side = side
+        if not side or self._n_alike < (2 if draft_side == side else N_ALIKE):
+            return 1.0
+        if draft_side is not None and draft_side != side:
+            return 1.0
+        factor = raw**0.7
+        self._scale *= factor
+        # It may have been these rows alone: measure plain decoding again soon.
+        self.weight[1] = min(self.weight[1], 2.0)
+        return factor
 
     def _anchor(self, seconds: float) -> None:
         """Two plain decodes in a row that agree are the unit of everything else."""
         self.known = self._scale / 1.5 < seconds < self._scale * 1.5
         self._scale = (self._scale + seconds) / 2.0 if self.known else seconds
-
-    def _believe(self, raw: float, weight: float) -> tuple[float, bool]:
-        """The part of a surprise to take up, and whether enough before it were like it."""
-        limit = 1.5 if weight >= 3.0 else 1.8 if weight else 2.5
-        raw = min(10.0, max(1e-3, raw))
-        side = (raw > limit) - (raw * limit < 1.0)
-        self._n_alike = self._n_alike + 1 if side == self._side else 1
-        self._side = side
-        sure = side != 0 and self._n_alike >= N_ALIKE
-        if sure or not side or (side < 0 and not weight):
-            return raw, sure
-        return limit**side, False
 
     def _learn(self, n: int, value: float) -> None:
         weight, mean = self.weight[n], self._mean[n]
@@ -140,7 +156,7 @@ class CostCurve:
                 bound = max(self.verify[n], self._mean[n] / self._mean[1])
             self.at_worst[n] = max(bound, self.verify[n] * (1.0 if bound else 1.2))
 
-    def observe_draft(self, seconds: tuple[float, ...], seconds_before: float) -> float:
+    def observe_draft(self, seconds: Sequence[float], seconds_before: float) -> float:
         """Learns from one draft, with what came before its first token; returns what to charge."""
         n, rest, plain = len(seconds), sum(seconds[1:]), self._scale * self._mean[1]
         first = seconds_before + (seconds[0] if n else 0.0)
@@ -157,15 +173,16 @@ class CostCurve:
 
     def observe_catch_up(self, n: int, seconds: float) -> float:
         """Learns from a drafter's n tokens of catching up; returns what to charge."""
-        plain, limit = self._scale * self._mean[1], LIMIT * self.catch_up * n
         if not (0.0 <= seconds < math.inf and n > 0 and self.known):
             self.n_bad += n > 0
             return 0.0
-        cost = seconds / plain
+        cost = seconds / (self._scale * self._mean[1])
+        # Many at once take no longer than one by one.
+        most = n * max(self.first, self.next)
         self._n_catch_ups += 1
-        known = (min(cost, limit + 1.0) if self._n_catch_ups > 1 else cost) / n
-        self.catch_up += max(1.0 / self._n_catch_ups, 0.1) * (known - self.catch_up)
-        return min(cost, limit + STALL)
+        gain = max(1.0 / self._n_catch_ups, 0.1)
+        self.catch_up += gain * (min(cost, most) / n - self.catch_up)
+        return min(cost, most + STALL)
 
     def _observe_first(self, cost: float) -> float:
         charge = min(cost, LIMIT * self.first + STALL)

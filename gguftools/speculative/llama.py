@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ except ImportError as err:  # pragma: no cover - the run extra is missing
         "llama-cpp-python is not installed", hint='pip install "gguftools[run]"'
     ) from err
 
+_FUNCTION = re.compile(r"^\w+: ")
 _LOG_ERROR = 4  # GGML_LOG_LEVEL_ERROR
 _LOG_WARN = 3
 
@@ -51,6 +53,7 @@ _log_callback = lib.llama_log_callback(_keep_log)  # llama.cpp keeps the pointer
 
 def start_backend() -> None:
     """Initialise llama.cpp once; its log is kept for error messages instead of printed."""
+    clear_log()
     lib.llama_log_set(_log_callback, ctypes.c_void_p(0))
     lib.llama_backend_init()
 
@@ -61,10 +64,10 @@ def clear_log() -> None:
 
 
 def last_log() -> str:
-    """The last error line of llama.cpp's log, else the last warning."""
+    """The last error of llama.cpp's log, else the last warning, without the C function's name."""
     lines = [line for line in _log_lines if line.strip("EW \n")]
     chosen = [line for line in lines if line.startswith("E")] or lines
-    return chosen[-1][1:].strip() if chosen else ""
+    return _FUNCTION.sub("", chosen[-1][1:]).strip() if chosen else "no reason given"
 
 
 def build_name() -> str:

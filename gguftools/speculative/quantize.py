@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from gguftools.errors import EngineError, RefusedError, UsageError
 from gguftools.gguf.ggml_types import FILE_TYPES
 from gguftools.gguf.integrity import check_integrity
 from gguftools.gguf.source import open_gguf
-
-_ERROR = 4  # GGML_LOG_LEVEL_ERROR, ggml/include/ggml.h, b11434
+from gguftools.speculative.llama import last_log, lib, start_backend, usable_cores
 
 
 def requantize(source: Path, destination: Path, file_type: str) -> None:
@@ -45,44 +41,13 @@ def _check(source: Path) -> None:
 
 
 def _quantize(source: Path, destination: Path, file_type_id: int) -> None:
-    import llama_cpp
-
-    params = llama_cpp.llama_model_quantize_default_params()
+    start_backend()
+    params = lib.llama_model_quantize_default_params()
     params.ftype = file_type_id
     params.allow_requantize = True
-    params.nthread = _n_cores()
-    with _log(llama_cpp) as errors:
-        failed = llama_cpp.llama_model_quantize(
-            os.fsencode(source), os.fsencode(destination), ctypes.byref(params)
-        )
+    params.nthread = usable_cores()
+    failed = lib.llama_model_quantize(
+        os.fsencode(source), os.fsencode(destination), ctypes.byref(params)
+    )
     if failed:
-        raise EngineError(f"llama.cpp could not quantize it: {_reason(errors)}", where=str(source))
-
-
-@contextmanager
-def _log(llama_cpp: Any) -> Iterator[list[str]]:
-    """Collect llama.cpp's error lines instead of printing anything, then restore its logger."""
-    errors: list[str] = []
-
-    def keep(level: int, text: bytes, _: object) -> None:
-        if level == _ERROR:
-            errors.append(text.decode("utf-8", "replace").strip())
-
-    before, its_argument = llama_cpp.llama_log_callback(), ctypes.c_void_p()
-    llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(its_argument))
-    callback = llama_cpp.llama_log_callback(keep)
-    llama_cpp.llama_log_set(callback, None)
-    try:
-        yield errors
-    finally:
-        llama_cpp.llama_log_set(before, its_argument)
-
-
-def _reason(errors: list[str]) -> str:
-    """The last error line without the name of the C function."""
-    return errors[-1].split(": ", 1)[-1] if errors else "no reason given"
-
-
-def _n_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        raise EngineError(f"llama.cpp could not quantize it: {last_log()}", where=str(source))
