@@ -64,7 +64,7 @@ def test_heavy_modules_are_imported_only_where_they_belong(path: Path) -> None:
     below = _floor(name) is not None and name.split(".")[1] in ("errors", "gguf", "pairing")
     if below or name.startswith(("gguftools.cli", "gguftools.recipes")):
         assert not roots & {"numpy", "llama_cpp", "huggingface_hub", "gguf", "jinja2"}
-    if name not in ("gguftools.speculative.llama", "gguftools.speculative.quantize"):
+    if name != "gguftools.speculative.llama":
         assert "llama_cpp" not in roots
     if not name.startswith("gguftools.cli"):
         assert not roots & {"click", "rich", "prompt_toolkit"}
