@@ -54,6 +54,12 @@ def cycle(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="module")
+def prose(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    p = random_chain(N_VOCAB, 11, predictable=0.0)
+    return write_files(tmp_path_factory.mktemp("prose"), p, perturbed(p, 0.3, 12))
+
+
+@pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return write_files(tmp_path_factory.mktemp("mixed"), P, Q)
 
@@ -78,6 +84,23 @@ def test_greedy_text_with_an_adaptive_length_is_the_same(cycle: Files) -> None:
     text, steps, _ = generate(cycle["mtp"], "mtp", chain=GREEDY, adaptive=True, n_predict=400)
     assert text == plain
     assert len({s.n_verified for s in steps}) > 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_penalties_and_bias_look_back_over_the_draft(prose: Files, case: str) -> None:
+    """They change the greedy text, and change it alike with every draft."""
+    target, kind, draft = CASES[case]
+    chain = Chain(
+        temp=0, penalty_repeat=1.4, penalty_freq=0.3, penalty_last_n=16, logit_bias=((30, -4.0),)
+    )
+    bare, _, _ = generate(prose[target], "none", chain=GREEDY, n_predict=200)
+    plain, _, _ = generate(prose[target], "none", chain=chain, n_predict=200)
+    path = prose[draft] if draft else None
+    text, steps, _ = generate(
+        prose[target], kind, draft=path, chain=chain, n_draft=4, n_predict=200
+    )
+    assert text == plain != bare
+    assert sum(s.n_verified for s in steps) > 20
 
 
 def test_a_draft_equal_to_the_target_is_always_accepted(mixed: Files) -> None:
@@ -106,7 +129,7 @@ def test_sampled_frequencies_are_the_targets(mixed: Files, case: str, sampler: s
         draft=mixed[draft] if draft else None,
         chain=SAMPLERS[sampler],
         n_draft=3,
-        n_predict=2500,
+        n_predict=1500,
     )
     assert sum(s.n_accepted for s in steps) > 100
     rows = sampled_rows(P, SAMPLERS[sampler])
@@ -115,7 +138,7 @@ def test_sampled_frequencies_are_the_targets(mixed: Files, case: str, sampler: s
 
 def test_the_chi_square_test_tells_the_drafts_chain_from_the_targets(mixed: Files) -> None:
     chain = SAMPLERS["temp 1"]
-    text, _, _ = generate(mixed["llama"], "none", chain=chain, n_predict=2500)
+    text, _, _ = generate(mixed["llama"], "none", chain=chain, n_predict=1500)
     assert p_value_of_transitions(text[4:], sampled_rows(P, chain)) > 1e-4
     assert p_value_of_transitions(text[4:], sampled_rows(Q, chain)) < 1e-9
 
@@ -131,7 +154,7 @@ def test_sampled_acceptance_is_what_theory_says(mixed: Files, case: str, sampler
         draft=mixed[draft] if draft else None,
         chain=SAMPLERS[sampler],
         n_draft=4,
-        n_predict=2500,
+        n_predict=1500,
     )
     p, q = (sampled_rows(m, SAMPLERS[sampler]) for m in (P, Q))
     kept_in_theory = np.minimum(p, q).sum(axis=1)

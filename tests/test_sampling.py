@@ -14,8 +14,11 @@ from gguftools.speculative.verify import verify
 ROWS = np.random.default_rng(3).standard_normal((4, 5000)).astype(np.float32) * 3
 
 
-def llama_cpp_distribution(row: np.ndarray, chain: Chain) -> dict[int, float]:
+def llama_cpp_distribution(row: np.ndarray, chain: Chain, before: list[int]) -> dict[int, float]:
     """Token -> probability by llama.cpp's samplers, in its own order."""
+    biases = (llama_cpp.llama_logit_bias * len(chain.logit_bias))(
+        *(llama_cpp.llama_logit_bias(token=t, bias=b) for t, b in chain.logit_bias)
+    )
     data = (llama_cpp.llama_token_data * len(row))(
         *(llama_cpp.llama_token_data(id=i, logit=float(z), p=0.0) for i, z in enumerate(row))
     )
@@ -24,6 +27,14 @@ def llama_cpp_distribution(row: np.ndarray, chain: Chain) -> dict[int, float]:
     )
     samplers = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
     for sampler in (
+        llama_cpp.llama_sampler_init_logit_bias(len(row), len(biases), biases),
+        llama_cpp.llama_sampler_init_penalties(
+            len(row),
+            chain.penalty_last_n,
+            chain.penalty_repeat,
+            chain.penalty_freq,
+            chain.penalty_present,
+        ),
         llama_cpp.llama_sampler_init_top_k(chain.top_k),
         llama_cpp.llama_sampler_init_top_p(chain.top_p, 1),
         llama_cpp.llama_sampler_init_min_p(chain.min_p, 1),
@@ -31,8 +42,12 @@ def llama_cpp_distribution(row: np.ndarray, chain: Chain) -> dict[int, float]:
         llama_cpp.llama_sampler_init_dist(1),
     ):
         llama_cpp.llama_sampler_chain_add(samplers, sampler)
+    for token in before:
+        llama_cpp.llama_sampler_accept(samplers, token)
     llama_cpp.llama_sampler_apply(samplers, ctypes.byref(candidates))
-    result = {candidates.data[i].id: candidates.data[i].p for i in range(candidates.size)}
+    result = {
+        int(candidates.data[i].id): float(candidates.data[i].p) for i in range(candidates.size)
+    }
     llama_cpp.llama_sampler_free(samplers)
     return result
 
@@ -49,12 +64,18 @@ def llama_cpp_distribution(row: np.ndarray, chain: Chain) -> dict[int, float]:
         Chain(temp=0.6, top_k=20, top_p=0.8, min_p=0.02),
         Chain(temp=1, top_k=1, top_p=1, min_p=0),
         Chain(temp=1, top_k=9999, top_p=1, min_p=0),
+        Chain(penalty_repeat=1.3),
+        Chain(penalty_freq=0.4, penalty_present=0.7, penalty_last_n=20),
+        Chain(penalty_repeat=1.1, penalty_freq=-0.2, top_k=0, top_p=1, min_p=0, temp=1),
+        Chain(penalty_repeat=1.5, penalty_last_n=0),
+        Chain(logit_bias=((7, 9.0), (8, -50.0), (9, 2.5)), penalty_repeat=1.2),
     ],
 )
 def test_the_chain_equals_llama_cpps(chain: Chain) -> None:
     for row in ROWS:
-        ours = chain.distribution(row)
-        theirs = llama_cpp_distribution(row, chain)
+        before = [*np.argsort(-row)[:60:2].tolist(), 3, 3, 7, *range(12)]
+        ours = chain.distribution(row, before)
+        theirs = llama_cpp_distribution(row, chain, before)
         assert set(ours.ids.tolist()) == set(theirs)
         assert np.allclose(ours.p, [theirs[i] for i in ours.ids.tolist()], atol=1e-5)
 

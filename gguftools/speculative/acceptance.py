@@ -53,7 +53,7 @@ class Level:
             joint, total = self.prior, 1.0
         self._relax(joint, n_tokens, total)
         self._n_new += n_tokens
-        if self._n_new >= 8:
+        if self._n_new >= 32:
             self._drift(self.now, min(1.0, 0.004 * self._n_new))
             self._n_new = 0
 

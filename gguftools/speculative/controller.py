@@ -178,6 +178,9 @@ class Controller:
         """Whether to draft token i, given that it can be dropped once its confidence is seen."""
         row_cost = self._row_cost[i]
         draft_cost = (self._first if i == 1 else self._next) + extra
+        p = self.history.survival
+        if s * p[i] > (row_cost + draft_cost) * p[i - 1]:
+            return True
         more, more_cost = self._more[i]
         if s - row_cost + max(0.0, s * more - more_cost) <= draft_cost:
             return False
@@ -203,8 +206,7 @@ class Controller:
         if n_drafted == 1 and (x is None) is self._has_confidence:
             self._has_confidence = x is not None
             self._weigh()
-        p = self.history.survival
-        s = p[n_drafted] if x is None else self.confidence.extend(x)
+        s = self.history.survival[n_drafted] if x is None else self.confidence.extend(x)
         if self._learning:
             return n_drafted < self._cap
         self._gain += s - self._row_cost[n_drafted]
@@ -214,10 +216,7 @@ class Controller:
             return False
         if x is None or n_drafted < self.draft_min:
             return True
-        i = n_drafted + 1
-        if s * p[i] > (self._row_cost[i] + self._next) * p[n_drafted]:
-            return True
-        return self._pays(i, s)
+        return self._pays(n_drafted + 1, s)
 
     def n_verify(self) -> int:
         """How many of the drafted tokens to send to the target; 0 is a plain decode."""

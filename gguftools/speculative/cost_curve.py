@@ -10,9 +10,15 @@ NEAR = [math.exp(-i) for i in range(N_NEAR + 1)]
 WEIGHT_MAX = 40.0  # samples
 LIMIT = 1.8  # a draft that took longer than this times what was expected
 STALL = 2.0  # plain decodes that a stall in a draft may be charged
+SURPRISE = 1.3
 N_ALIKE = 3  # surprises in a row that are no accident
 GAP_MIN = 2  # tokens; what a drafter in use catches up belongs to its first token
 SLOPE = 0.15  # of a verify row, before anything was measured
+
+
+def side(ratio: float, limit: float) -> int:
+    """1 above limit, -1 below its inverse."""
+    return (ratio > limit) - (ratio * limit < 1.0)
 
 
 class CostCurve:
@@ -63,9 +69,8 @@ class CostCurve:
         expected = mean if weight >= 3.0 else self._mean[1] * self.verify[n]
         limit = 1.5 if weight >= 3.0 else 1.8 if weight else 2.5
         raw = min(10.0, max(0.1, seconds / (self._scale * expected)))
-        side = (raw > limit) - (raw * limit < 1.0)
-        raw /= self._shift(side, raw, self._draft_side(seconds_draft))
-        ratio = min(limit, max(1.0 / limit, raw)) if side > 0 or weight else min(limit, raw)
+        raw /= self._shift(raw, limit, self._draft_side(seconds_draft))
+        ratio = min(limit, max(1.0 / limit, raw)) if weight else min(limit, raw)
         charge = expected / self._mean[1] * (ratio if weight >= 3.0 else min(raw, max(ratio, 3.0)))
         if weight >= 3.0 or self._n_fast:
             self.noise += 0.03 * (1.25 * abs(math.log(ratio)) - self.noise)
@@ -81,22 +86,20 @@ class CostCurve:
         expected = self.first + self.next * (len(seconds) - 1)
         if not seconds or self._n_drafts < 4 or expected < 0.02:
             return None
-        ratio = sum(seconds) / (self._scale * self._mean[1] * expected)
-        return (ratio > 1.5) - (ratio < 1.0 / 1.5)
+        return side(sum(seconds) / (self._scale * self._mean[1] * expected), SURPRISE)
 
-    def _shift(self, side: int, raw: float, draft_side: int | None) -> float:
+    def _shift(self, raw: float, limit: float, draft_side: int | None) -> float:
         """Moves the scale when everything takes longer, or less; returns by what factor."""
-        self._n_alike = self._n_alike + 1 if side == self._side else 1
-        self._side = side
-        if not side or self._n_alike < (2 if draft_side == side else N_ALIKE):
+        alike = side(raw, SURPRISE)
+        self._n_alike = self._n_alike + 1 if alike == self._side else 1
+        self._side = alike
+        common = side(raw, limit) if draft_side is None else draft_side
+        if not alike or common != alike or self._n_alike < N_ALIKE:
             return 1.0
-        if draft_side is not None and draft_side != side:
-            return 1.0
-        factor = raw**0.7
-        self._scale *= factor
+        self._scale *= raw
         # It may have been these rows alone: measure plain decoding again soon.
         self.weight[1] = min(self.weight[1], 2.0)
-        return factor
+        return raw
 
     def _anchor(self, seconds: float) -> None:
         """Two plain decodes in a row that agree are the unit of everything else."""
@@ -111,6 +114,7 @@ class CostCurve:
             weight = 0.0
         gain = max(new / (weight + new), 1.0 / WEIGHT_MAX)
         self._mean[n] = mean + (value - mean) * gain
+        self.weight[1] = max(1.0, self.weight[1] * 0.997)
         self.weight[n] = min(weight + new, WEIGHT_MAX)
         self._stale += gain * abs(value / (mean or value) - 1.0)
         if self._stale > 0.04 or weight < 3.0:

@@ -22,8 +22,17 @@ N_CATCH_UP_APART = 8
 class _Picker:
     """Chooses drafted tokens from rows: the top one when greedy, else drawn from the chain."""
 
-    def __init__(self, chain: Chain, n_vocab: int, p_min: float, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        n_vocab: int,
+        p_min: float,
+        rng: np.random.Generator,
+        history: Sequence[int],
+    ) -> None:
         self.chain, self.n_vocab, self.p_min, self.rng = chain, n_vocab, p_min, rng
+        n = chain.n_before
+        self.before = list(history[max(len(history) - n, 0) :]) if n else []
         self.tokens: list[int] = []
         self.distributions: list[Distribution] = []
         self.confidence: list[float | None] = []
@@ -31,14 +40,16 @@ class _Picker:
 
     def take(self, row: Floats, started: float) -> bool:
         """Add a token unless the draft is not sure enough of it."""
-        top, p = confidence(row[: self.n_vocab])
+        row = self.chain.adjusted(row[: self.n_vocab], self.before)
+        token, p = confidence(row)
         if p < self.p_min:
             return False
         if not self.chain.greedy:
-            q = self.chain.distribution(row[: self.n_vocab])
-            top = q.sample(self.rng)
+            q = self.chain.filtered(row)
+            token = q.sample(self.rng)
             self.distributions.append(q)
-        self.tokens.append(top)
+        self.tokens.append(token)
+        self.before.append(token)
         self.confidence.append(p)
         self.seconds.append(perf_counter() - started)
         return True
@@ -87,7 +98,7 @@ class ModelDrafter:
         self._n_true = len(history)
         if n_max > 1:
             self.context.mark()
-        picker = self._new_picker()
+        picker = self._new_picker(history)
         while picker.take(row, started):
             n = len(picker.tokens)
             if not proceed(n, picker.confidence[-1]) or n >= n_max:
@@ -152,7 +163,7 @@ class MtpDrafter:
             started = perf_counter()
         tokens = list(history[self._n_true :])
         rows = self.target.hidden_rows(self._n_true - 1, last)
-        picker = self._new_picker()
+        picker = self._new_picker(history)
         n_new = len(tokens)
         while picker.take(self._step(tokens, rows, n_new, last), started):
             n = len(picker.tokens)

@@ -118,7 +118,7 @@ class Generation:
         n_accepted, token = verify(
             sent,
             draft.distributions,
-            lambda i: self.chain.distribution(rows[i]),
+            lambda i: self.chain.distribution(rows[i], self._before(sent[:i])),
             self.rng,
         )
         tokens = self._until_eog([*sent[:n_accepted], token])
@@ -136,6 +136,11 @@ class Generation:
             seconds_verify=self.clock() - started + seconds_replay,
             drafter=self.drafter.name if self.drafter is not None and draft.tokens else "",
         )
+
+    def _before(self, sent: Sequence[int]) -> Sequence[int]:
+        """The tokens that the sampling after `sent` looks back at."""
+        n = self.chain.n_before
+        return [*self.history[max(len(self.history) - n, 0) :], *sent] if n else ()
 
     def _replay(self) -> None:
         """Decode what a rewind gave back beyond the last token."""

@@ -1,12 +1,14 @@
 """Logits -> next-token distribution: one chain for target and draft. Pure.
 
-The order is llama.cpp's: top-k, top-p, min-p, then temperature (common/common.h, b11434). Rows are
-cut to the candidates before anything is exponentiated.
+The order is llama.cpp's: bias, penalties, top-k, top-p, min-p, then temperature (common/common.h,
+b11434). Rows are cut to the candidates before anything is exponentiated.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,20 +59,56 @@ def one_hot(token: int) -> Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Sampling settings, llama.cpp's names; temp <= 0 is greedy, top_k <= 0 keeps all tokens."""
+    """Sampling settings, llama.cpp's names; temp <= 0 is greedy, top_k <= 0 keeps all tokens.
+
+    The penalties look at the last `penalty_last_n` tokens before a position, prompt and draft
+    included; their defaults do nothing. `logit_bias` adds to the logits of token ids.
+    """
 
     temp: float = 0.8
     top_k: int = 40
     top_p: float = 0.95
     min_p: float = 0.05
+    penalty_last_n: int = 64
+    penalty_repeat: float = 1.0
+    penalty_freq: float = 0.0
+    penalty_present: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
     @property
     def greedy(self) -> bool:
         """Whether only the top token counts."""
         return self.temp <= 0
 
-    def distribution(self, row: Floats) -> Distribution:
+    @property
+    def n_before(self) -> int:
+        """How many tokens before a position its distribution depends on, beyond the logits."""
+        idle = (self.penalty_repeat, self.penalty_freq, self.penalty_present) == (1.0, 0.0, 0.0)
+        return 0 if idle else max(self.penalty_last_n, 0)
+
+    def adjusted(self, row: Floats, before: Sequence[int]) -> Floats:
+        """The row with bias and penalties; `before` ends with the token before the position."""
+        n = self.n_before
+        if not self.logit_bias and not n:
+            return row
+        row = row.copy()
+        for token, bias in self.logit_bias:
+            if 0 <= token < len(row):
+                row[token] += bias
+        if n:
+            counts = Counter(t for t in before[max(len(before) - n, 0) :] if t < len(row))
+            for token, count in counts.items():
+                z = float(row[token])
+                z = z * self.penalty_repeat if z <= 0 else z / self.penalty_repeat
+                row[token] = z - count * self.penalty_freq - self.penalty_present
+        return row
+
+    def distribution(self, row: Floats, before: Sequence[int] = ()) -> Distribution:
         """The next-token distribution that these settings make of a row of logits, {n_vocab}."""
+        return self.filtered(self.adjusted(row, before))
+
+    def filtered(self, row: Floats) -> Distribution:
+        """The same of an adjusted row: top-k, top-p, min-p and temperature."""
         if self.greedy:
             return one_hot(int(row.argmax()))
         ids = np.arange(len(row)) if not 0 < self.top_k < len(row) else _top_k(row, self.top_k)
