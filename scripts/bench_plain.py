@@ -19,6 +19,7 @@ from time import perf_counter
 from llama_cpp import Llama
 
 from gguftools.speculative.llama import build_name, has_amx
+from gguftools.speculative.sampling import Chain
 from gguftools.speculative.session import Session, Settings, open_session
 
 PROMPT = "Once upon a time there was a fox who"
@@ -53,7 +54,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     llama = Llama(str(args.model), n_ctx=2048, n_threads=args.threads, verbose=False)
-    settings = Settings(args.model, drafter="none", temp=0, n_ctx=2048, n_threads=args.threads)
+    settings = Settings(
+        args.model, drafter="none", chain=Chain(temp=0), n_ctx=2048, n_threads=args.threads
+    )
     speeds: dict[str, list[float]] = {"gguftools": [], "llama-cpp-python": []}
     with open_session(settings) as session:
         arms: dict[str, Callable[[], float]] = {

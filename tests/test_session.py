@@ -12,6 +12,7 @@ import pytest
 
 from gguftools.errors import FormatError, GGUFToolsError, RefusedError, SourceError, UsageError
 from gguftools.speculative.reply import Reply
+from gguftools.speculative.sampling import Chain
 from gguftools.speculative.session import Session, Settings, open_session, plan
 from tests.models.chain import random_chain
 from tests.models.markov import N_VOCAB, write_llama, write_qwen35
@@ -23,7 +24,8 @@ PROMPT = "abc abc"
 
 
 def settings(path: Path, **changes: object) -> Settings:
-    fixed = Settings(path, drafter="none", temp=0, n_ctx=1024, n_threads=1, seed=1)
+    greedy = Chain(temp=0)
+    fixed = Settings(path, drafter="none", chain=greedy, n_ctx=1024, n_threads=1, seed=1)
     return replace(fixed, **changes)  # type: ignore[arg-type]
 
 
@@ -278,7 +280,7 @@ def test_a_reply_may_be_left_at_any_token(models: Models, target: str, how: str)
                     pass
                 assert reply.stop_reason == "cancelled"
             else:
-                pieces.close()  # type: ignore[attr-defined]
+                pieces.close()
             assert whole.startswith(reply.text)
             again = finish(session.reply(PROMPT + reply.text, 40 - len(reply.token_ids), raw=True))
             assert reply.text + again.text == whole
@@ -298,7 +300,7 @@ def test_a_changed_conversation_is_read_again(models: Models) -> None:
 def test_characters_split_over_tokens_come_whole(tmp_path: Path) -> None:
     chain = random_chain(N_VOCAB, 9, utf8=True)
     path = write_llama(tmp_path / "utf8.gguf", chain)
-    one = settings(path, temp=1.0, top_k=0, top_p=1.0, min_p=0.0)
+    one = settings(path, chain=Chain(1.0, 0, 1.0, 0.0))
     for drafter in ("none", "ngram"):
         with open_session(replace(one, drafter=drafter)) as session:  # type: ignore[arg-type]
             reply = session.reply(PROMPT, 400, raw=True)
@@ -306,6 +308,23 @@ def test_characters_split_over_tokens_come_whole(tmp_path: Path) -> None:
         assert text == reply.text
         assert "\u20ac" in text
         assert "\ufffd" not in text[:-1]  # the reply may end inside a character
+
+
+@pytest.mark.parametrize("n_draft", [1, 3, 8])
+def test_a_stop_string_inside_an_accepted_draft_ends_the_text_before_it(
+    models: Models, n_draft: int
+) -> None:
+    one = settings(models["target"], drafter="draft", draft=models["target"], draft_max=n_draft,
+                   draft_min=n_draft)  # fmt: skip
+    with open_session(one) as session:
+        whole = finish(session.reply(PROMPT, 40, raw=True)).text
+        stop = whole[5:8]
+        reply = finish(session.reply(PROMPT, 40, raw=True, stop=("never there", stop)))
+        assert reply.stop_reason == "stop"
+        assert reply.text == whole[: whole.index(stop)]
+        assert len(reply.token_ids) < 40
+        again = finish(session.reply(PROMPT + reply.text, 40 - len(reply.text), raw=True))
+        assert reply.text + again.text == whole
 
 
 def test_drafted_pieces_are_marked(models: Models) -> None:
@@ -317,7 +336,7 @@ def test_drafted_pieces_are_marked(models: Models) -> None:
 
 
 def test_a_seed_gives_the_same_sampled_text_again(models: Models) -> None:
-    one = settings(models["target"], drafter="draft", draft=models["draft"], temp=1.0,
+    one = settings(models["target"], drafter="draft", draft=models["draft"], chain=Chain(temp=1.0),
                    draft_max=3, draft_min=3)  # fmt: skip
     first, second, other = (complete(replace(one, seed=s)) for s in (1, 1, 2))
     assert first.token_ids == second.token_ids != other.token_ids

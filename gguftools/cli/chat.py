@@ -16,6 +16,7 @@ from gguftools.cli.options import (
     FILE,
     PROMPT_BYTES_MAX,
     EngineOptions,
+    ReplyOptions,
     color_option,
     engine_options,
     json_option,
@@ -27,6 +28,7 @@ from gguftools.cli.reply import (
     stats_line,
     stats_table,
     stream,
+    system_turn,
 )
 from gguftools.errors import GGUFToolsError, UsageError
 from gguftools.recipes import PackageFile, installed_file, load_recipe, recipe_path
@@ -49,20 +51,18 @@ class Conversation:
     """What was said so far."""
 
     session: Session
-    system: str | None
-    n_predict: int
+    how: ReplyOptions
     show: bool
-    show_drafts: bool
     messages: list[dict[str, str]] = field(default_factory=list)
     turns: list[TurnJSON] = field(default_factory=list)
     last: Report | None = None
 
     def say(self, text: str, history: Sequence[dict[str, str]]) -> None:
         """Answer `text` after `history`; an error leaves the conversation as it was."""
-        system = [{"role": "system", "content": self.system}] if self.system is not None else []
         asked = [*history, {"role": "user", "content": text}]
-        reply = self.session.reply([*system, *asked], self.n_predict)
-        stream(reply, show=self.show, show_drafts=self.show_drafts)
+        turns = [*system_turn(self.how), *asked]
+        reply = self.session.reply(turns, self.how.n_predict, stop=self.how.stop)
+        stream(reply, self.how, show=self.show)
         drafter = self.session.drafter_name
         self.turns.append(TurnJSON(prompt=text, **reply_json(reply, drafter)))
         if reply.stop_reason == "cancelled" and not reply.text:
@@ -97,9 +97,7 @@ class Conversation:
 @color_option
 def chat(
     target: Path | None,
-    n_predict: int,
-    system: str | None,
-    show_drafts: bool,
+    how: ReplyOptions,
     engine: EngineOptions,
     as_json: bool,
 ) -> int:
@@ -118,7 +116,7 @@ def chat(
     """
     target = target or _demo_model()
     with opened_session(target, engine) as session:
-        talk = Conversation(session, system, n_predict, not as_json, show_drafts)
+        talk = Conversation(session, how, show=not as_json)
         code = _converse(talk, interactive=sys.stdin.isatty(), as_json=as_json)
     if as_json:
         render.json_object(

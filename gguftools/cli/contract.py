@@ -117,7 +117,7 @@ class ReplyJSON(TypedDict):
 
     text: str
     token_ids: list[int]
-    stop_reason: Literal["eog", "length", "context", "cancelled"]
+    stop_reason: Literal["eog", "stop", "length", "context", "cancelled"]
     n_prompt: int
     n_tokens: int
     seconds_prompt: float

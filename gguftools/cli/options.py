@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,6 +17,10 @@ from gguftools.errors import UsageError
 # A Path that need not exist: a missing file is exit code 3 with the reader's own words.
 FILE = click.Path(path_type=Path)
 
+_CHAIN = (
+    "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_freq", "penalty_present",
+    "penalty_last_n", "logit_bias",
+)  # fmt: skip
 Command = TypeVar("Command", bound=Callable[..., Any])
 PROMPT_BYTES_MAX = 16 << 20
 N_PREDICT_UNLIMITED = 1 << 31  # beyond any context, where a reply ends by itself
@@ -43,6 +48,20 @@ class Number(click.ParamType[int | float]):
         return number
 
 
+class LogitBias(click.ParamType[tuple[int, float]]):
+    """A token id with a signed number, as llama.cpp writes it."""
+
+    name = "id+n"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, float]:
+        match = re.fullmatch(r"(\d{1,9})([+-]\d{1,6}(?:\.\d{1,9})?)", str(value))
+        if match is None:
+            self.fail(f"{value!r} is not a token id with a signed number.", param, ctx)
+        return int(match[1]), float(match[2])
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """How to draft and to sample, as given; `drafter` already checked against the other options."""
@@ -56,11 +75,19 @@ class EngineOptions:
     n_threads: int | None
     n_gpu_layers: int
     n_gpu_layers_draft: int
-    temp: float
-    top_k: int
-    top_p: float
-    min_p: float
+    sampling: dict[str, Any]  # arguments of speculative.sampling.Chain
     seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """What to write and how to show it."""
+
+    n_predict: int
+    stop: tuple[str, ...]
+    system: str | None
+    trace: Path | None
+    show_drafts: bool
 
 
 def json_option(command: Command) -> Command:
@@ -94,7 +121,7 @@ _DRAFTING = (
     click.option("--no-draft", is_flag=True, help="Plain decoding."),
     click.option(
         "--drafter", type=click.Choice(["auto", "draft", "mtp", "ngram", "none"]),
-        help="The same by name; auto takes --draft, else an MTP head that runs, else ngram.",
+        help="The same by name; auto takes an MTP head that runs, else --draft, else ngram.",
     ),
     click.option(
         "--draft-max", "--spec-draft-n-max", type=Number(int, 1, 64), default=8,
@@ -149,6 +176,26 @@ _SAMPLING = (
         help="Sample from tokens with this share of the likeliest one's probability; 0 is all.",
     ),
     click.option(
+        "--repeat-penalty", "penalty_repeat", type=Number(float, 0.01, 100), default=1.0,
+        show_default=True, help="Divide the logits of tokens written lately; 1 does nothing.",
+    ),
+    click.option(
+        "--frequency-penalty", "penalty_freq", type=Number(float, -100, 100), default=0.0,
+        show_default=True, help="Lower a token by this for each time it was written lately.",
+    ),
+    click.option(
+        "--presence-penalty", "penalty_present", type=Number(float, -100, 100), default=0.0,
+        show_default=True, help="Lower a token by this if it was written lately.",
+    ),
+    click.option(
+        "--repeat-last-n", "penalty_last_n", type=Number(int, 0, 1 << 20), default=64,
+        show_default=True, help="How many tokens the penalties look back.",
+    ),
+    click.option(
+        "-l", "--logit-bias", "logit_bias", type=LogitBias(), multiple=True,
+        help="Make a token likelier or not, e.g. 15043+1 or 15043-1.  [repeatable]",
+    ),
+    click.option(
         "-s", "--seed", type=Number(int, -1, (1 << 32) - 1), default=-1,
         help="Seed of the sampling.  [default: a new one each time]",
     ),
@@ -159,13 +206,20 @@ _REPLY = (
         "-n", "--predict", "--n-predict", "n_predict", type=Number(int, -1, 1 << 24),
         default=-1, help="Most tokens to write.  [default: until the model or its context ends]",
     ),
+    click.option(
+        "-r", "--reverse-prompt", "stop", multiple=True,
+        help="End the reply before this text.  [repeatable]",
+    ),
     click.option("-sys", "--system", "--system-prompt", "system", help="A system message."),
+    click.option(
+        "--trace", type=FILE, help="Append every round of drafting to this file, as JSON lines."
+    ),
     click.option("--show-drafts", is_flag=True, help="Colour the tokens that were drafted."),
 )  # fmt: skip
 
 
 def engine_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Every option of the engine, handed over as one `engine` and, apart, those of a reply."""
+    """Every option of engine and reply, handed over as `engine` and `how`."""
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> int:
@@ -175,8 +229,10 @@ def engine_options(command: Callable[..., int]) -> Callable[..., int]:
         values["n_predict"] = _n_predict(values["n_predict"])
         if values["draft_min"] > values["draft_max"]:
             raise UsageError("--draft-min must not be above --draft-max")
+        values["sampling"] = {name: values.pop(name) for name in _CHAIN}
         engine = EngineOptions(**{f.name: values.pop(f.name) for f in fields(EngineOptions)})
-        return command(engine=engine, **values)
+        how = ReplyOptions(**{f.name: values.pop(f.name) for f in fields(ReplyOptions)})
+        return command(engine=engine, how=how, **values)
 
     for option in reversed((*_REPLY, *_DRAFTING, *_SAMPLING, *_ENGINE)):
         wrapper = option(wrapper)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -13,8 +15,8 @@ import click
 
 from gguftools.cli import render
 from gguftools.cli.contract import ReplyJSON
-from gguftools.cli.options import EngineOptions
-from gguftools.errors import EngineError
+from gguftools.cli.options import EngineOptions, ReplyOptions
+from gguftools.errors import EngineError, SourceError
 from gguftools.speculative.stats import Report
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def run_extra() -> Iterator[None]:
 def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
     """The engine with its models loaded. llama.cpp is imported here and not before."""
     with run_extra():
+        from gguftools.speculative.sampling import Chain
         from gguftools.speculative.session import Settings, open_session
     settings = Settings(
         target=target,
@@ -52,10 +55,7 @@ def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
         n_threads=options.n_threads,
         n_gpu_layers=options.n_gpu_layers,
         n_gpu_layers_draft=options.n_gpu_layers_draft,
-        temp=options.temp,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        min_p=options.min_p,
+        chain=Chain(**options.sampling),
         seed=options.seed,
     )
     with open_session(settings) as session:
@@ -64,7 +64,12 @@ def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
         yield session
 
 
-def stream(reply: Reply, *, show: bool, show_drafts: bool) -> None:
+def system_turn(how: ReplyOptions) -> list[dict[str, str]]:
+    """The system message, if one was given."""
+    return [{"role": "system", "content": how.system}] if how.system is not None else []
+
+
+def stream(reply: Reply, how: ReplyOptions, *, show: bool) -> None:
     """Take the whole reply, writing it as it comes; Ctrl-C ends the reply, not the program."""
     ends_line = True
     try:
@@ -73,12 +78,24 @@ def stream(reply: Reply, *, show: bool, show_drafts: bool) -> None:
                 if not (show and piece.text):
                     continue
                 text = render.stream_text(piece.text)
-                style = "cyan" if show_drafts and piece.drafted else ""
+                style = "cyan" if how.show_drafts and piece.drafted else ""
                 click.echo(render.styled(text, style), nl=False, color=True)
                 ends_line = text.endswith("\n")
     finally:
         if not ends_line:
             click.echo()
+        if how.trace is not None:
+            _write_trace(how.trace, reply)
+
+
+def _write_trace(path: Path, reply: Reply) -> None:
+    """Append the rounds of a reply."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            for step in reply.steps:
+                file.write(json.dumps(asdict(step)) + "\n")
+    except OSError as err:
+        raise SourceError(err.strerror or str(err), where=str(path)) from err
 
 
 @contextmanager

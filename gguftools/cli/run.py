@@ -14,11 +14,12 @@ from gguftools.cli.options import (
     FILE,
     PROMPT_BYTES_MAX,
     EngineOptions,
+    ReplyOptions,
     color_option,
     engine_options,
     json_option,
 )
-from gguftools.cli.reply import opened_session, reply_json, stats_line, stream
+from gguftools.cli.reply import opened_session, reply_json, stats_line, stream, system_turn
 from gguftools.errors import SourceError, UsageError
 
 
@@ -38,9 +39,7 @@ def run(
     prompt: str | None,
     prompt_file: Path | None,
     raw: bool,
-    n_predict: int,
-    system: str | None,
-    show_drafts: bool,
+    how: ReplyOptions,
     engine: EngineOptions,
     stats: bool | None,
     as_json: bool,
@@ -58,16 +57,13 @@ def run(
       git diff | gguftools run model.gguf --system "Review this patch." --ngram
       gguftools run model.gguf --raw -p "def fib(n):" -n 64 --json
     """
-    if raw and system is not None:
+    if raw and how.system is not None:
         raise UsageError("--raw leaves no place for --system")
     text = _prompt(prompt, prompt_file)
     with opened_session(target, engine) as session:
-        messages = [{"role": "system", "content": system}] if system is not None else []
-        question: str | list[dict[str, str]] = (
-            text if raw else [*messages, {"role": "user", "content": text}]
-        )
-        reply = session.reply(question, n_predict, raw=raw)
-        stream(reply, show=not as_json, show_drafts=show_drafts)
+        messages = [*system_turn(how), {"role": "user", "content": text}]
+        reply = session.reply(text if raw else messages, how.n_predict, raw=raw, stop=how.stop)
+        stream(reply, how, show=not as_json)
         if as_json:
             answer = reply_json(reply, session.drafter_name)
             render.json_object(RunJSON(schema="gguftools.run/1", **answer))

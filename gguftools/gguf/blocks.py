@@ -38,7 +38,7 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A float at a byte of each block, read as an unsigned number: NaN or Inf with all of `mask`."""
+    """A float at a byte of each block, as an unsigned number: NaN or Inf with all of `mask`."""
 
     offset: int
     letter: str
@@ -73,7 +73,7 @@ SCALES: dict[str, tuple[Scale, ...]] = {
     "IQ3_XXS": _f16(0),
     "IQ3_S": _f16(0),
     "IQ1_S": _f16(0),
-    # Its f16 scale is spread over the top four bits of four numbers, the exponent over the last two.
+    # Its f16 lies in the top four bits of four numbers, the exponent in the last two of them.
     "IQ1_M": (Scale(52, "u4", 0x7000_C000),),
     "IQ4_NL": _f16(0),
     "IQ4_XS": _f16(0),

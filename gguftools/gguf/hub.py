@@ -6,6 +6,7 @@ HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE act as everywhere: huggingface_hub make
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _REPO = re.compile(r"(?:hf://)?([\w.-]{1,96}/[\w.-]{1,96})(?:@([\w./-]{1,200}))?", re.ASCII)
 _N_FILES_MAX = 100_000
 _PART_BYTES = 65536
+SECONDS_TIMEOUT = 30.0  # for each answer and each part
+_SECONDS_READ_MAX = 300.0  # for one range, however steadily it drips
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ class HubRepo:
     def read(self, name: str, start: int, n_bytes: int) -> bytes:
         """Up to `n_bytes` from `start`; a server that ignores ranges is read only that far."""
         from huggingface_hub import get_session, hf_hub_url
-        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+        from huggingface_hub.utils._headers import build_hf_headers
+        from huggingface_hub.utils._http import hf_raise_for_status
 
         url = hf_hub_url(self.repo, name, revision=self.revision)
         headers = build_hf_headers() | {
@@ -46,13 +50,13 @@ class HubRepo:
         }
         with (
             _translated(self.place(name)),
-            get_session().stream("GET", url, headers=headers, follow_redirects=True) as response,
+            get_session().stream("GET", url, headers=headers, timeout=SECONDS_TIMEOUT) as response,
         ):
             if response.status_code == 416:
                 return b""
             hf_raise_for_status(response)
             skip = 0 if response.status_code == 206 else start
-            return _take(response.iter_raw(_PART_BYTES), skip, n_bytes)
+            return _take(response.iter_raw(_PART_BYTES), skip, n_bytes, self.place(name))
 
 
 def parse_repo(text: str) -> tuple[str, str | None] | None:
@@ -63,10 +67,17 @@ def parse_repo(text: str) -> tuple[str, str | None] | None:
 
 def open_repo(repo: str, revision: str | None) -> HubRepo:
     """What lies in a repository; its revision is pinned, so that all reads see the same files."""
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, errors
 
     with _translated(f"hf://{repo}"):
-        found = HfApi().model_info(repo, revision=revision, files_metadata=True, timeout=30)
+        try:
+            found = HfApi().model_info(
+                repo, revision=revision, files_metadata=True, timeout=SECONDS_TIMEOUT
+            )
+        except errors.HFValidationError:
+            raise
+        except (ValueError, KeyError, TypeError) as err:
+            raise SourceError("the answer does not describe a model", where=f"hf://{repo}") from err
     siblings = found.siblings or []
     if len(siblings) > _N_FILES_MAX:
         raise SourceError(f"it has more than {_N_FILES_MAX} files", where=f"hf://{repo}")
@@ -78,10 +89,13 @@ def _size(value: Any) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _take(chunks: Iterator[bytes], skip: int, n_bytes: int) -> bytes:
+def _take(chunks: Iterator[bytes], skip: int, n_bytes: int, where: str) -> bytes:
     """`n_bytes` after the first `skip`, without reading on."""
     parts: list[bytes] = []
+    end = time.monotonic() + _SECONDS_READ_MAX
     for chunk in chunks:
+        if time.monotonic() > end:
+            raise SourceError("the server is too slow", where=where)
         part = chunk[skip:]
         skip -= len(chunk) - len(part)
         parts.append(part[:n_bytes])

@@ -1,7 +1,4 @@
-"""Which tensors are the MTP head, in which types they are stored, and what that is known to do. Pure.
-
-Also: whether an importance matrix can have covered them.
-"""
+"""Which tensors are the MTP head, how precisely they are stored, what is known of that. Pure."""
 
 from __future__ import annotations
 
@@ -109,7 +106,7 @@ def precision_problems(header: Header) -> Iterator[Problem]:
                 "head-precision", "warning", f"MTP block {head.block}: {named}", _EVIDENCE
             )
     matrix = imatrix(header)
-    quantized = any(1 < row.type.block_elements for h in heads if (row := h.eh_proj))
+    quantized = any(row.type.block_elements > 1 for h in heads if (row := h.eh_proj))
     if matrix is not None and quantized and matrix.covers_head is False:
         what = (
             f"the importance matrix has {matrix.n_entries} entries, no more than the trunk has "

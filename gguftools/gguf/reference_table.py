@@ -50,9 +50,7 @@ _DEEPSEEK2 = Family(
 )
 _GLM4MOE = Family("glm4moe", "glm.py")
 _NEMOTRON = Family("nemotron_h_moe", "nemotron.py", "nemotron", null_fails=False)
-_EXAONE4 = Family(
-    "exaone4", "exaone.py", "exaone", flags=False, uncounted="drop", null_fails=False
-)
+_EXAONE4 = Family("exaone4", "exaone.py", "exaone", flags=False, uncounted="drop", null_fails=False)
 _BAILING2 = Family("bailingmoe2", "bailingmoe.py", flags=False, null_fails=False)
 _BAILING3 = Family("bailingmoe3", "bailingmoe3.py", null_fails=False)
 _DOTS3 = Family("dots3note", "dots3.py", "dots3", key="", null_fails=False)
@@ -205,6 +203,10 @@ BLOCK_NAMES: dict[str, str] = {
     "attention.query_key_value": "attn_qkv",
     "attention.dense": "attn_output",
     "self_attn.attention_sink_bias": "attn_sinks",
+    "attn_k_b": "attn_k_b",
+    "attn_v_b": "attn_v_b",
+    "indexer.q_proj": "indexer.q_proj",
+    "indexer.k_proj": "indexer.k_proj",
     "mlp.gate": "ffn_gate_inp",
     "mlp.router.gate": "ffn_gate_inp",
     "moe.gate": "ffn_gate_inp",
@@ -267,10 +269,15 @@ ARCH_NAMES: dict[str, dict[str, str]] = {
         "attn.kv_norm": "attn_kv_a_norm",
         "attn.wo_a": "attn_output_a",
         "attn.wo_b": "attn_output_b",
+        "eh_proj": "nextn.eh_proj",
+        "enorm": "nextn.enorm",
+        "hnorm": "nextn.hnorm",
+        **_HC_MIX,
         "attn_norm": "attn_norm",
         "ffn_norm": "ffn_norm",
         "norm": "nextn.shared_head_norm",
         "ffn.gate": "ffn_gate_inp",
+        "ffn.gate.bias": "exp_probs_b",
         "ffn.gate.bias_vl": "exp_probs_b_vl.bias",
         "ffn.gate.tid2eid": "ffn_gate_tid2eid",
         "ffn.shared_experts.w1": "ffn_gate_shexp",

@@ -54,9 +54,7 @@ def header_length(start: bytes, *, n_bytes: int | None, where: str) -> int:
 
 
 def parse_header(raw: bytes, *, n_data: int | None, where: str, file: str) -> list[SourceTensor]:
-    """The tensors of a header; with `n_data` known, those beyond the end of the file are refused."""
-    if raw.count(b"[") + raw.count(b"{") > _N_BRACKETS_MAX or raw.count(b",") > _N_COMMAS_MAX:
-        raise FormatError("its safetensors header has more entries than any model", where=where)
+    """The tensors of a header; with `n_data` known, none may end beyond the file."""
     rows = json_object(raw, where=where)
     return [
         _tensor(name, row, n_data, where, file)
@@ -66,7 +64,9 @@ def parse_header(raw: bytes, *, n_data: int | None, where: str, file: str) -> li
 
 
 def json_object(raw: bytes, *, where: str) -> dict[str, Any]:
-    """A JSON object, or a FormatError; deep nesting included."""
+    """A JSON object, or a FormatError; deep nesting and a flood of values included."""
+    if raw.count(b"[") + raw.count(b"{") > _N_BRACKETS_MAX or raw.count(b",") > _N_COMMAS_MAX:
+        raise FormatError("JSON with more values than any model has", where=where)
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as err:
@@ -80,7 +80,9 @@ def json_object(raw: bytes, *, where: str) -> dict[str, Any]:
 def _tensor(name: str, row: Any, n_data: int | None, where: str, file: str) -> SourceTensor:
     if not isinstance(row, dict):
         raise FormatError(f"tensor {name!r} has no description", where=where)
-    dtype, shape, offsets = row.get("dtype"), row.get("shape"), row.get("data_offsets")
+    dtype: Any = row.get("dtype")
+    shape: Any = row.get("shape")
+    offsets: Any = row.get("data_offsets")
     if not isinstance(dtype, str) or not dtype.isascii() or len(dtype) > 16:
         raise FormatError(f"tensor {name!r} has no dtype", where=where)
     if not _sizes(shape) or len(shape) > _N_DIMS_MAX:

@@ -13,7 +13,7 @@ from gguftools.speculative.sampling import Chain, Floats
 from gguftools.speculative.stats import Step
 from gguftools.speculative.verify import verify
 
-StopReason = Literal["eog", "length", "context", "cancelled"]
+StopReason = Literal["eog", "stop", "length", "context", "cancelled"]
 
 
 class Decoder(Protocol):

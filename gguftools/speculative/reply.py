@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -16,6 +15,7 @@ from gguftools.speculative.drafting import Drafter
 from gguftools.speculative.loop import Generation, StopReason
 from gguftools.speculative.sampling import Chain
 from gguftools.speculative.stats import Report, Step, summarize
+from gguftools.speculative.text import TextStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,9 @@ class Reply:
     The session's cache is in step with what was yielded, however the iteration ends.
     """
 
-    def __init__(self, engine: Engine, prompt: list[int], n_predict: int) -> None:
+    def __init__(
+        self, engine: Engine, prompt: list[int], n_predict: int, stop: Sequence[str] = ()
+    ) -> None:
         self._engine = engine
         self._prompt = prompt
         self._n_predict = n_predict
@@ -52,8 +54,7 @@ class Reply:
         self.stop_reason: StopReason = "cancelled"
         self.steps: list[Step] = []
         self.token_ids: list[int] = []
-        self.text = ""
-        self._n_whole = 0  # tokens that end with a whole character
+        self._stream = TextStream(stop)
         self._seconds_prompt = self._seconds_decode = 0.0
 
     def stop(self) -> None:
@@ -61,10 +62,16 @@ class Reply:
         self._cancelled = True
 
     @property
+    def text(self) -> str:
+        """What was yielded so far."""
+        return self._stream.text
+
+    @property
     def report(self) -> Report:
         """Counts and seconds of what was generated so far."""
         return summarize(
             self.steps,
+            n_tokens=len(self.token_ids),
             n_prompt=len(self._prompt),
             seconds_prompt=self._seconds_prompt,
             seconds_decode=self._seconds_decode,
@@ -76,15 +83,16 @@ class Reply:
         self._seconds_prompt = perf_counter() - started
         if not done:
             return
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:
             for step in self._generate():
-                yield from self._pieces(step, decoder)
+                yield from self._pieces(step)
+                if self._stream.stopped:
+                    self.stop_reason = "stop"
+                    break
+            if tail := self._stream.finish():
+                yield Piece(tail, False)
         finally:
             self._finish()
-        if tail := decoder.decode(b"", final=True):
-            self.text += tail
-            yield Piece(tail, False)
 
     def _prefill(self) -> bool:
         target = self._engine.target
@@ -120,19 +128,19 @@ class Reply:
             yield step
         self.stop_reason = generation.stop_reason
 
-    def _pieces(self, step: Step, decoder: codecs.IncrementalDecoder) -> Iterator[Piece]:
+    def _pieces(self, step: Step) -> Iterator[Piece]:
         for i, token in enumerate(step.tokens):
-            text = decoder.decode(self._engine.target.model.piece(token))
             self.token_ids.append(token)
-            self.text += text
-            if not decoder.getstate()[0]:
-                self._n_whole = len(self.token_ids)
+            text = self._stream.feed(self._engine.target.model.piece(token))
             if text:
                 yield Piece(text, i < step.n_accepted)
+            if self._stream.stopped:
+                return
 
     def _finish(self) -> None:
         """Leave to the next turn the tokens whose text was shown, without the end token."""
-        ids = self.token_ids[: self._n_whole]
+        n_tokens, n_chars = self._stream.kept
+        ids = self.token_ids[:n_tokens]
         if ids and self._engine.target.model.is_eog(ids[-1]):
             ids = ids[:-1]
-        self._engine.prompter.replied(self.text, ids)
+        self._engine.prompter.replied(self.text[:n_chars], ids)

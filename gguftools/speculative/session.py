@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
 
@@ -52,16 +52,8 @@ class Settings:
     n_threads: int | None = None
     n_gpu_layers: int = -1
     n_gpu_layers_draft: int = -1
-    temp: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
+    chain: Chain = field(default_factory=Chain)
     seed: int | None = None
-
-    @property
-    def chain(self) -> Chain:
-        """The sampling settings."""
-        return Chain(self.temp, self.top_k, self.top_p, self.min_p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +243,17 @@ class Session:
         return MtpDrafter(context, self.target, s.chain, s.draft_p_min, self.rng)
 
     def reply(
-        self, messages: Sequence[dict[str, str]] | str, n_predict: int, *, raw: bool = False
+        self,
+        messages: Sequence[dict[str, str]] | str,
+        n_predict: int,
+        *,
+        raw: bool = False,
+        stop: Sequence[str] = (),
     ) -> Reply:
-        """Answer the messages (roles system, user, assistant), or continue a raw prompt."""
+        """Answer the messages (roles system, user, assistant), or continue a raw prompt.
+
+        The reply ends before the first of the `stop` strings.
+        """
         engine = self._engine
         ids = engine.prompter.prompt(messages, raw=raw)
         if len(ids) >= self.target.n_ctx:
@@ -264,7 +264,7 @@ class Session:
             )
         self.target.rewind(min(common_prefix(self.target.tokens, ids), len(ids) - 1))
         engine.controller.new_reply()
-        return Reply(engine, ids, n_predict)
+        return Reply(engine, ids, n_predict, stop)
 
     def close(self) -> None:
         """Free contexts, then models."""

@@ -65,10 +65,14 @@ class Report:
 
 
 def summarize(
-    steps: Sequence[Step], *, n_prompt: int, seconds_prompt: float, seconds_decode: float
+    steps: Sequence[Step],
+    *,
+    n_tokens: int,
+    n_prompt: int,
+    seconds_prompt: float,
+    seconds_decode: float,
 ) -> Report:
     """Add up the steps of one reply. `n_draft` counts draft tokens sent to the target."""
-    n_tokens = sum(len(s.tokens) for s in steps)
     depth = max((s.n_verified for s in steps), default=0)
     return Report(
         n_prompt=n_prompt,
