@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gguftools.errors import FormatError, GGUFToolsError, RefusedError, SourceError, UsageError
+from gguftools.speculative.equality import Equality
 from gguftools.speculative.reply import Reply
 from gguftools.speculative.sampling import Chain
 from gguftools.speculative.session import Session, Settings, open_session, plan
@@ -210,6 +211,41 @@ def test_a_prompt_longer_than_the_context_is_a_usage_error(models: Models) -> No
         complete(settings(models["target"], n_ctx=256), prompt="a" * 400)
 
 
+# -- comparison with plain decoding
+
+
+@pytest.mark.parametrize(("target", "options"), DRAFTERS)
+def test_a_drafted_greedy_text_holds_against_plain_decoding(
+    models: Models, target: str, options: dict[str, str]
+) -> None:
+    changes: dict[str, object] = dict(options)
+    if "draft" in options:
+        changes["draft"] = models[options["draft"]]
+    with open_session(settings(models[target], draft_min=4, draft_max=4, **changes)) as session:
+        reply = finish(session.reply(PROMPT, 30, raw=True))
+        assert session.compare_with_plain(reply) == Equality(30)
+
+
+def test_a_text_that_is_not_the_targets_is_found_out(models: Models) -> None:
+    with open_session(settings(models["target"], drafter="ngram")) as session:
+        reply = finish(session.reply(PROMPT, 30, raw=True))
+        right = reply.token_ids[12]
+        reply.token_ids[12] = wrong = (right + 1) % 90
+        found = session.compare_with_plain(reply)
+    assert (found.position, found.plain, found.drafted) == (12, right, wrong)
+    assert found.gap is not None
+    assert found.noise is not None
+    assert found.gap > 2 * found.noise
+    assert not found.holds
+
+
+def test_sampled_texts_are_not_compared(models: Models) -> None:
+    with open_session(settings(models["target"], chain=Chain())) as session:
+        reply = finish(session.reply(PROMPT, 3, raw=True))
+        with pytest.raises(UsageError, match="greedy"):
+            session.compare_with_plain(reply)
+
+
 # -- turns
 
 
@@ -302,7 +338,7 @@ def test_characters_split_over_tokens_come_whole(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "utf8.gguf", chain)
     one = settings(path, chain=Chain(1.0, 0, 1.0, 0.0))
     for drafter in ("none", "ngram"):
-        with open_session(replace(one, drafter=drafter)) as session:  # type: ignore[arg-type]
+        with open_session(replace(one, drafter=drafter)) as session:
             reply = session.reply(PROMPT, 400, raw=True)
             text = "".join(piece.text for piece in reply)
         assert text == reply.text

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from gguftools import __version__
-from gguftools.cli import chat, completion, inspect, pair, render, run
+from gguftools.cli import chat, completion, diff, inspect, pair, render, run
 from gguftools.errors import GGUFToolsError
 
 __all__ = ["commands", "main"]
@@ -55,6 +55,7 @@ def commands() -> None:
     \b
     Examples:
       gguftools model.gguf                      what is in it, did its MTP head survive
+      gguftools diff before.gguf after.gguf     what did quantizing it change
       gguftools pair model.gguf draft.gguf      will llama.cpp draft with this pair
       gguftools run model.gguf -p "Why?"        one answer, drafted when that is faster
       gguftools chat model.gguf                 a conversation
@@ -67,7 +68,7 @@ def commands() -> None:
     """
 
 
-for _verb in (inspect.inspect, pair.pair, run.run, chat.chat, completion.completion):
+for _verb in (inspect.inspect, diff.diff, pair.pair, run.run, chat.chat, completion.completion):
     commands.add_command(_verb)
 
 

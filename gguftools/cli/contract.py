@@ -62,6 +62,7 @@ class InspectJSON(TypedDict):
     chat_template: bool
     mtp: MtpJSON
     draft_kind: str | None
+    deep: DeepJSON | None
     problems: list[ProblemJSON]
 
 
@@ -134,10 +135,23 @@ class ReplyJSON(TypedDict):
     seconds_verify: float
 
 
+class EqualityJSON(TypedDict):
+    """Drafted beside plain; all but the first two fields are null where the texts are equal."""
+
+    holds: bool
+    n_tokens: int
+    position: int | None
+    plain: int | None
+    drafted: int | None
+    gap: float | None
+    noise: float | None
+
+
 class RunJSON(ReplyJSON):
-    """`gguftools run --json`."""
+    """`gguftools run --json`; `verify` is null without --verify."""
 
     schema: Literal["gguftools.run/1"]
+    verify: EqualityJSON | None
 
 
 class TurnJSON(ReplyJSON):
@@ -152,3 +166,158 @@ class ChatJSON(TypedDict):
     schema: Literal["gguftools.chat/1"]
     target: str
     turns: list[TurnJSON]
+
+
+class SideJSON(TypedDict):
+    """A metadata value in one file: `n` elements or characters, shown from where they differ."""
+
+    type: str
+    n: int | None
+    shown: str | int | float | bool | None
+
+
+class MetadataDiffJSON(TypedDict):
+    """A key that only one file has (the other is null), or whose values part at `index`."""
+
+    key: str
+    before: SideJSON | None
+    after: SideJSON | None
+    index: int | None
+
+
+class TensorJSON(TypedDict):
+    """A tensor in one file; `shape` in ggml order."""
+
+    type: str
+    shape: list[int]
+    n_bytes: int | None
+
+
+class TensorDiffJSON(TypedDict):
+    """A tensor in both files, null where it is not."""
+
+    tensor: str
+    before: TensorJSON | None
+    after: TensorJSON | None
+
+
+class MtpStateJSON(TypedDict):
+    """The MTP verdict on one file, as `inspect` has it."""
+
+    state: Literal["none", "complete", "trunk-only", "head-only", "broken", "unsupported"]
+    declared: int
+    loads: bool
+    runnable: bool
+    reason: str
+
+
+class MtpDiffJSON(TypedDict):
+    """What became of the MTP head: `survived` unless lost or broken; every tensor of it."""
+
+    verdict: Literal["none", "intact", "changed", "gained", "lost", "broken", "still-broken"]
+    survived: bool
+    reason: str
+    before: MtpStateJSON
+    after: MtpStateJSON
+    tensors: list[TensorDiffJSON]
+
+
+class GroupJSON(TypedDict):
+    """Sums over a group of tensors; `types` has bytes by type."""
+
+    n_tensors: int
+    n_params: int
+    n_bytes: int
+    bits_per_weight: float | None
+    types: dict[str, int]
+
+
+class GroupDiffJSON(TypedDict):
+    """A group in both files."""
+
+    before: GroupJSON
+    after: GroupJSON
+
+
+class DiffJSON(TypedDict):
+    """`gguftools diff --json`. Headers are compared; `tensors` has those that differ."""
+
+    schema: Literal["gguftools.diff/1"]
+    before: str
+    after: str
+    same: bool
+    mtp: MtpDiffJSON
+    tensors: list[TensorDiffJSON]
+    metadata: list[MetadataDiffJSON]
+    groups: dict[str, GroupDiffJSON]
+
+
+class NonFiniteJSON(TypedDict):
+    """A tensor with NaN or Inf in `n_bad` of its blocks; `first` is the first element of one."""
+
+    tensor: str
+    n_blocks: int
+    n_bad: int
+    first: int
+
+
+class CopyJSON(TypedDict):
+    """A head tensor that equals another one byte for byte."""
+
+    tensor: str
+    of: str
+    n_bytes: int
+
+
+class FidelityJSON(TypedDict):
+    """A tensor against its reference: RMS of the difference over RMS of the reference."""
+
+    tensor: str
+    type: str
+    reference_type: str
+    error: float | None
+    cosine: float | None
+
+
+class PrecisionJSON(TypedDict):
+    """How a tensor is stored."""
+
+    tensor: str
+    type: str
+    bits_per_weight: float | None
+
+
+class HeadPrecisionJSON(TypedDict):
+    """An MTP block's projection, and the output matrix that it really uses."""
+
+    block: int
+    eh_proj: PrecisionJSON | None
+    output: PrecisionJSON | None
+
+
+class ImatrixJSON(TypedDict):
+    """The importance matrix used; `covers_head` false if its entries do not exceed the trunk's."""
+
+    file: str | None
+    dataset: str | None
+    n_entries: int | None
+    n_chunks: int | None
+    covers_head: bool | None
+
+
+class DeepJSON(TypedDict):
+    """What `--deep` found in the bytes of the tensors; see `problems` for what it means."""
+
+    n_tensors: int
+    n_bytes: int
+    unread: list[str]
+    nonfinite: list[NonFiniteJSON]
+    zero: list[str]
+    constant: list[str]
+    blank: list[str]
+    copies: list[CopyJSON]
+    reference: str | None
+    fidelity: list[FidelityJSON]
+    lost: list[str]
+    head: list[HeadPrecisionJSON]
+    imatrix: ImatrixJSON | None

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gguftools.cli import render
 from gguftools.cli.contract import HeadJSON, InspectJSON, MtpJSON, ProblemJSON
+from gguftools.cli.deep import deep_json, print_deep, read_tensors
 from gguftools.cli.options import FILE, color_option, json_option
+from gguftools.errors import UsageError
+from gguftools.gguf.problem import Problem
 from gguftools.gguf.report import InspectReport, inspect_header
 from gguftools.gguf.source import open_gguf
 from gguftools.pairing.kinds import draft_kind
 
+if TYPE_CHECKING:
+    from gguftools.gguf.deep import DeepReport
+
 
 @click.command(short_help="What is in a file, and did its MTP head survive?")
 @click.argument("file", type=FILE)
+@click.option("--deep", is_flag=True, help="Read the tensors too: NaN, Inf, dead or copied heads.")
+@click.option(
+    "--reference", type=FILE, help="With --deep: the GGUF it was made from, to compare the head to."
+)
 @json_option
 @color_option
-def inspect(file: Path, as_json: bool) -> int:
+def inspect(file: Path, deep: bool, reference: Path | None, as_json: bool) -> int:
     """Say what the GGUF model FILE holds and whether its MTP head survived.
 
-    Only the header is read. Of a split model any shard may be named; all are read as one.
+    Only the header is read, with --deep every tensor. Of a split model any shard may be named; all
+    are read as one.
     Exit code 1 when something is broken, with what to do about it.
 
     \b
@@ -30,16 +43,29 @@ def inspect(file: Path, as_json: bool) -> int:
       gguftools model.gguf                      the same
       gguftools inspect model-00001-of-00004.gguf
       gguftools inspect model.gguf --json | jq .mtp.state
+      gguftools inspect model-Q4_K_M.gguf --deep --reference model-F16.gguf
     """
-    report = inspect_header(open_gguf(file))
+    if reference and not deep:
+        raise UsageError("--reference needs --deep", hint="gguftools diff compares two headers")
+    report, found = inspect_header(open_gguf(file)), None
+    if deep:
+        found, problems = read_tensors(report.header, open_gguf(reference) if reference else None)
+        report = replace(report, problems=_by_severity((*report.problems, *problems)))
     if as_json:
-        render.json_object(_json(report, str(file)))
+        compared = str(reference) if reference else None
+        render.json_object(_json(report, str(file), found, compared))
     else:
-        _print(report)
+        _print(report, found)
     return 0 if report.sound else 1
 
 
-def _json(report: InspectReport, path: str) -> InspectJSON:
+def _by_severity(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda p: ("error", "warning", "info").index(p.severity)))
+
+
+def _json(
+    report: InspectReport, path: str, deep: DeepReport | None, reference: str | None
+) -> InspectJSON:
     hparams, vocab = report.hparams, report.vocab
     return InspectJSON(
         schema="gguftools.inspect/1",
@@ -63,6 +89,7 @@ def _json(report: InspectReport, path: str) -> InspectJSON:
         chat_template=report.chat_template is not None,
         mtp=_mtp_json(report),
         draft_kind=draft_kind(report.header),
+        deep=deep_json(report.header, deep, reference) if deep else None,
         problems=[
             ProblemJSON(code=p.code, severity=p.severity, message=p.message, hint=p.hint)
             for p in report.problems
@@ -91,7 +118,7 @@ def _mtp_json(report: InspectReport) -> MtpJSON:
     )
 
 
-def _print(report: InspectReport) -> None:
+def _print(report: InspectReport, deep: DeepReport | None) -> None:
     shards = report.header.shards
     render.line(report.name or Path(shards[0].path).name, style="bold")
     places = shards[0].path if len(shards) == 1 else f"{shards[0].path} and {len(shards) - 1} more"
@@ -101,6 +128,8 @@ def _print(report: InspectReport) -> None:
     render.line()
     head = ("tensors", "parameters", "size", "bits", "types")
     render.table(head, _groups(report), right=(1, 2, 3))
+    if deep:
+        print_deep(report.header, deep)
     for problem in report.problems:
         render.line()
         render.line(f"{problem.severity}: {problem.message} [{problem.code}]",

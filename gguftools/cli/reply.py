@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 import click
 
 from gguftools.cli import render
-from gguftools.cli.contract import ReplyJSON
+from gguftools.cli.contract import EqualityJSON, ReplyJSON
 from gguftools.cli.options import EngineOptions, ReplyOptions
 from gguftools.errors import EngineError, SourceError
 from gguftools.speculative.stats import Report
 
 if TYPE_CHECKING:
+    from gguftools.speculative.equality import Equality
+    from gguftools.speculative.llama import Model
     from gguftools.speculative.reply import Reply
     from gguftools.speculative.session import Session
 
@@ -134,6 +136,34 @@ def reply_json(reply: Reply, drafter: str) -> ReplyJSON:
         n_draft_histogram={str(n): rounds for n, rounds in report.n_draft_histogram.items()},
         seconds_draft=report.seconds_draft,
         seconds_verify=report.seconds_verify,
+    )
+
+
+def equality_json(equality: Equality | None) -> EqualityJSON | None:
+    """The comparison for `--json`."""
+    if equality is None:
+        return None
+    return EqualityJSON(
+        holds=equality.holds,
+        n_tokens=equality.n_tokens,
+        position=equality.position,
+        plain=equality.plain,
+        drafted=equality.drafted,
+        gap=equality.gap,
+        noise=equality.noise,
+    )
+
+
+def equality_line(equality: Equality, model: Model) -> str:
+    """The comparison in one line."""
+    if equality.plain is None or equality.drafted is None:
+        return f"verify: the same {equality.n_tokens} tokens as plain decoding"
+    plain, drafted = (model.text(t) for t in (equality.plain, equality.drafted))
+    verdict = "a tie for this file" if equality.holds else "more than a tie: please report it"
+    return (
+        f"verify: token {equality.position} is {drafted!r}, {plain!r} in plain decoding; their "
+        f"logits are {equality.gap:.2g} apart, batches alone move logits by {equality.noise:.2g}: "
+        f"{verdict}"
     )
 
 

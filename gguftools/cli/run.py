@@ -19,7 +19,15 @@ from gguftools.cli.options import (
     engine_options,
     json_option,
 )
-from gguftools.cli.reply import opened_session, reply_json, stats_line, stream, system_turn
+from gguftools.cli.reply import (
+    equality_json,
+    equality_line,
+    opened_session,
+    reply_json,
+    stats_line,
+    stream,
+    system_turn,
+)
 from gguftools.errors import SourceError, UsageError
 
 
@@ -28,6 +36,9 @@ from gguftools.errors import SourceError, UsageError
 @click.option("-p", "--prompt", help="What to answer.  [default: what is piped in]")
 @click.option("-f", "--file", "prompt_file", type=FILE, help="A file to take it from; - is stdin.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without chat template.")
+@click.option(
+    "--verify", is_flag=True, help="Decode again without drafts and compare the texts (--temp 0)."
+)
 @engine_options
 @click.option(
     "--stats/--no-stats", default=None, help="End with a line of numbers.  [default: on a terminal]"
@@ -39,6 +50,7 @@ def run(
     prompt: str | None,
     prompt_file: Path | None,
     raw: bool,
+    verify: bool,
     how: ReplyOptions,
     engine: EngineOptions,
     stats: bool | None,
@@ -54,9 +66,12 @@ def run(
       gguftools run model.gguf -p "Why is the sky blue?"
       gguftools run model.gguf --draft small.gguf -p "Why?" --stats
       gguftools run model.gguf --mtp --temp 0 -n 200 -f question.txt
+      gguftools run model.gguf --draft small.gguf --temp 0 --verify -p "Why?"
       git diff | gguftools run model.gguf --system "Review this patch." --ngram
       gguftools run model.gguf --raw -p "def fib(n):" -n 64 --json
     """
+    if verify and engine.sampling["temp"] > 0:
+        raise UsageError("--verify compares greedy texts: add --temp 0")
     if raw and how.system is not None:
         raise UsageError("--raw leaves no place for --system")
     text = _prompt(prompt, prompt_file)
@@ -64,12 +79,18 @@ def run(
         messages = [*system_turn(how), {"role": "user", "content": text}]
         reply = session.reply(text if raw else messages, how.n_predict, raw=raw, stop=how.stop)
         stream(reply, how, show=not as_json)
+        equality = session.compare_with_plain(reply) if verify else None
         if as_json:
             answer = reply_json(reply, session.drafter_name)
-            render.json_object(RunJSON(schema="gguftools.run/1", **answer))
+            verdict = equality_json(equality)
+            render.json_object(RunJSON(schema="gguftools.run/1", verify=verdict, **answer))
         if sys.stderr.isatty() if stats is None else stats:
             render.aside(stats_line(reply.report, session.drafter_name))
-    return 130 if reply.stop_reason == "cancelled" else 0
+        if equality is not None:
+            render.aside(equality_line(equality, session.model))
+    if reply.stop_reason == "cancelled":
+        return 130
+    return 0 if equality is None or equality.holds else 1
 
 
 def _prompt(prompt: str | None, file: Path | None) -> str:

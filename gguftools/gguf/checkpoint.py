@@ -78,6 +78,7 @@ class Checkpoint:
     tensors: Mapping[str, SourceTensor]
     indexed: bool
     missing_files: tuple[str, ...]
+    local: bool
 
     @property
     def model_class(self) -> str:
@@ -136,7 +137,7 @@ def read_checkpoint(files: Files, where: str) -> Checkpoint:
     shards = sorted(name for name in files.files if _is_shard(name))
     if len(shards) > _N_SHARDS_MAX:
         raise FormatError(f"it has more than {_N_SHARDS_MAX} shards", where=where)
-    empty = Checkpoint(where, config, nested, {}, bool(index), ())
+    empty = Checkpoint(where, config, nested, {}, bool(index), (), not files.remote)
     listed = set(index.values()) if index else {s for s in shards if s.startswith("model")}
     if not shards and not index:
         hint = "only safetensors are read; name a checkpoint that has them"

@@ -88,7 +88,11 @@ def compare(a: Header, b: Header) -> Comparison:
     names = dict.fromkeys([*a.tensors, *b.tensors])
     pairs = [TensorPair(name, a.tensors.get(name), b.tensors.get(name)) for name in names]
     in_head = head_tensors(a).keys() | head_tensors(b).keys()
-    head = tuple(pair for pair in pairs if pair.name in in_head)
+    head = tuple(
+        sorted(
+            (pair for pair in pairs if pair.name in in_head), key=lambda p: "nextn." not in p.name
+        )
+    )
     before, after = mtp_report(a), mtp_report(b)
     verdict, reason = _verdict(before, after, head)
     differing = [pair for pair in pairs if not pair.same]
@@ -113,7 +117,8 @@ def _verdict(
     had, has = any(pair.before for pair in head), any(pair.after for pair in head)
     lost = [pair.name for pair in head if pair.after is None]
     if had and not has:
-        return "lost", f"{len(lost)} head tensors are gone: {after.reason}"
+        why = "" if after.state == "none" else f": {after.reason}"
+        return "lost", f"all {len(lost)} head tensors are gone{why}"
     if _rank(after) < _rank(before):
         return "broken", after.reason
     if after.state == "broken":

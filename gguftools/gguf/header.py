@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from gguftools.gguf.ggml_types import GGMLType
+from gguftools.gguf.strings import ByteOrder, StringArray
+
+__all__ = [
+    "Array",
+    "ByteOrder",
+    "Header",
+    "LongText",
+    "NumericArray",
+    "Shard",
+    "StringArray",
+    "TensorInfo",
+    "Value",
+]
 
 DEFAULT_ALIGNMENT = 32
-
-ByteOrder = Literal["<", ">"]
-
-
-@dataclass(frozen=True, slots=True)
-class StringArray:
-    """A string array as it lies in the file: `count` times u64 length + bytes."""
-
-    raw: memoryview
-    count: int
-    order: ByteOrder = "<"
-    type_name: str = "string"
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[bytes]:
-        # One copy: slices of bytes are made twice as fast as slices of a memoryview.
-        unpack, raw, pos = struct.Struct(f"{self.order}Q").unpack_from, bytes(self.raw), 0
-        for _ in range(self.count):
-            start = pos + 8
-            pos = start + unpack(raw, pos)[0]
-            yield raw[start:pos]
-
-    def same_as(self, other: StringArray) -> bool:
-        """Whether both hold the same texts, by one comparison of memory."""
-        return (self.count, self.order) == (other.count, other.order) and self.raw == other.raw
+ARCHITECTURE_CHARS_MAX = 64  # the longest name llama.cpp knows has 21
+LONG_TEXT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +43,20 @@ class NumericArray:
         return struct.unpack(f"{self.order}{self.count}{self.letter}", self.raw)
 
 
+@dataclass(frozen=True, slots=True)
+class LongText:
+    """A text that is not decoded until asked for: as str it could take four times the bytes."""
+
+    raw: memoryview
+
+    @property
+    def head(self) -> str:
+        """Its first 4 MiB, far more than a chat template has."""
+        return str(self.raw[:LONG_TEXT_BYTES], "utf-8", "replace")
+
+
 Array = StringArray | NumericArray
-Value = int | float | bool | str | Array
+Value = int | float | bool | str | LongText | Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +119,14 @@ class Header:
 
     @property
     def architecture(self) -> str:
-        """`general.architecture`, empty if absent or not a string."""
-        return self.text("general.architecture")
+        """`general.architecture`, empty if absent or not a string; cut where no name goes on."""
+        return self.text("general.architecture")[:ARCHITECTURE_CHARS_MAX]
 
     def text(self, key: str) -> str:
-        """A string value, empty if absent or of another type."""
+        """A string value, empty if absent or of another type; of a very long one its beginning."""
         value = self.metadata.get(key)
+        if isinstance(value, LongText):
+            return value.head
         return value if isinstance(value, str) else ""
 
     def integer(self, key: str) -> int | None:

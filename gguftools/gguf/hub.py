@@ -40,8 +40,10 @@ class HubRepo:
     def read(self, name: str, start: int, n_bytes: int) -> bytes:
         """Up to `n_bytes` from `start`; a server that ignores ranges is read only that far."""
         from huggingface_hub import get_session, hf_hub_url
-        from huggingface_hub.utils._headers import build_hf_headers
-        from huggingface_hub.utils._http import hf_raise_for_status
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]
+            build_hf_headers,
+            hf_raise_for_status,
+        )
 
         url = hf_hub_url(self.repo, name, revision=self.revision)
         headers = build_hf_headers() | {

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn
 
 from gguftools.errors import FormatError
 from gguftools.gguf.ggml_types import ggml_type
 from gguftools.gguf.header import (
     DEFAULT_ALIGNMENT,
+    LONG_TEXT_BYTES,
     Array,
-    ByteOrder,
     Header,
+    LongText,
     NumericArray,
     Shard,
-    StringArray,
     TensorInfo,
     Value,
 )
+from gguftools.gguf.strings import RUN, ByteOrder, StringArray, short_run
 
 __all__ = [
     "Array",
     "Header",
+    "LongText",
     "NumericArray",
     "Shard",
     "StringArray",
@@ -45,6 +46,8 @@ KEY_BYTES_MAX = 1 << 16
 N_DIMS_MAX = 4  # GGML_MAX_DIMS
 TENSOR_NAME_BYTES_MAX = 63  # GGML_MAX_NAME - 1
 N_ELEMENTS_MAX = (1 << 63) - 1
+TEXT_BYTES_MAX = 16 << 20  # texts decoded at once, together; the rest when somebody asks
+MESSAGE_CHARS_MAX = 400
 
 _BLOCK = 1 << 20
 
@@ -72,7 +75,7 @@ class _Parser:
         file.seek(0)
         self.buf = bytearray()
         self.pos = 0
-        self.n_strings = 0
+        self.n_strings = self.n_text_bytes = 0
         self.order: ByteOrder = "<"
 
     def header(self) -> Header:
@@ -99,7 +102,7 @@ class _Parser:
             self.order,
             alignment,
             {
-                k: v.array(view, self.order) if isinstance(v, _Place) else v
+                k: v.value(view, self.order) if isinstance(v, _Place) else v
                 for k, v in values.items()
             },
             types,
@@ -147,7 +150,7 @@ class _Parser:
         if end > HEADER_BYTES_MAX:
             self._fail(f"the header is larger than {HEADER_BYTES_MAX >> 20} MiB")
         while len(self.buf) < end:
-            block = self.file.read(min(max(_BLOCK, len(self.buf)), self.n_bytes - len(self.buf)))
+            block = self.file.read(min(_BLOCK, self.n_bytes - len(self.buf)))
             if not block:
                 self._fail("the file became shorter while it was read")
             self.buf += block
@@ -171,9 +174,12 @@ class _Parser:
     def _bytes(self, n_max: int, what: str) -> bytes:
         return bytes(self.buf[self._span(n_max, what)])
 
-    def _text(self, what: str) -> str:
+    def _text(self, what: str) -> str | _Place:
         span = self._span(HEADER_BYTES_MAX, what)
-        # Chat templates and tokenizer.json are large: decode without copying first.
+        n_bytes = span.stop - span.start
+        self.n_text_bytes += n_bytes
+        if n_bytes > LONG_TEXT_BYTES or self.n_text_bytes > TEXT_BYTES_MAX:
+            return _Place(span.start, span.stop, n_bytes, "text", "")
         with memoryview(self.buf) as view, view[span] as text:
             return str(text, "utf-8", "replace")
 
@@ -212,16 +218,28 @@ class _Parser:
             self.n_strings += n
             self._bound(n, f"strings in {key!r}", N_STRINGS_MAX, 8)
             self._bound(self.n_strings, f"strings up to {key!r}", N_STRINGS_MAX, 0)
-            self._skip_strings(n)
-        else:
-            size = struct.calcsize("<" + letter)
-            self._bound(n, f"elements in {key!r}", HEADER_BYTES_MAX, size)
-            self.pos += n * size
-            self._need(self.pos)
+            marks = self._skip_strings(n)
+            return _Place(start, self.pos, n, name, letter, marks)
+        size = struct.calcsize("<" + letter)
+        self._bound(n, f"elements in {key!r}", HEADER_BYTES_MAX, size)
+        self.pos += n * size
+        self._need(self.pos)
         return _Place(start, self.pos, n, name, letter)
 
-    def _skip_strings(self, n: int) -> None:
-        """Walk over n strings; the one loop whose speed decides how fast a header is read."""
+    def _skip_strings(self, n: int) -> tuple[int, ...]:
+        """Walk over n strings, which decides how fast a header is read, and mark each RUN-th."""
+        start, marks = self.pos, []
+        match = short_run().match if n >= RUN and self.order == "<" else None
+        for i in range(0, n, RUN):
+            marks.append(self.pos - start)
+            found = match(self.buf, self.pos) if match is not None and i + RUN <= n else None
+            if found is not None:
+                self.pos = found.end()
+            else:  # a long string, the end of the buffer, or the last few
+                self._walk(min(RUN, n - i))
+        return tuple(marks)
+
+    def _walk(self, n: int) -> None:
         unpack, buf, pos = struct.Struct(f"{self.order}Q").unpack_from, self.buf, self.pos
         last = len(buf) - 8
         for _ in range(n):
@@ -260,24 +278,28 @@ class _Parser:
         return row
 
     def _fail(self, what: str, hint: str = "") -> NoReturn:
+        if len(what) > MESSAGE_CHARS_MAX:
+            what = what[: MESSAGE_CHARS_MAX // 2] + "..." + what[-MESSAGE_CHARS_MAX // 2 :]
         raise FormatError(what, where=f"{self.path} at byte {self.pos}", hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an array lies in the buffer."""
+class _Place(NamedTuple):
+    """Where an array or a long text lies in the buffer."""
 
     start: int
     end: int
     count: int
     type_name: str
     letter: str
+    marks: tuple[int, ...] = ()
 
-    def array(self, view: memoryview, order: ByteOrder) -> Array:
+    def value(self, view: memoryview, order: ByteOrder) -> Array | LongText:
         raw = view[self.start : self.end]
         if self.letter:
             return NumericArray(raw, self.count, self.type_name, self.letter, order)
-        return StringArray(raw, self.count, order)
+        if self.type_name == "text":
+            return LongText(raw)
+        return StringArray(raw, self.count, order, marks=self.marks)
 
 
 def _guess(head: bytearray) -> str:

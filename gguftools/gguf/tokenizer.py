@@ -5,12 +5,13 @@ Read off src/llama-vocab.cpp, llama_vocab::impl::load, b11434; line numbers belo
 
 from __future__ import annotations
 
-import hashlib
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gguftools.gguf.problem import Problem
 from gguftools.gguf.reader import Header, NumericArray, StringArray
+from gguftools.gguf.strings import short_text
 
 # tokenizer.ggml.model -> type, default BOS, EOS, add_bos, add_eos; :1978-2145 and :2455-2486.
 _MODELS: dict[str, tuple[str, int | None, int | None, bool, bool]] = {
@@ -50,6 +51,8 @@ _PRE_OTHERS = frozenset({
 })  # fmt: skip
 PRE_TOKENIZERS = _PRE_ADDS_BOS | _PRE_WITHOUT_BOS | _PRE_FORCES_BOS | _PRE_OTHERS
 
+N_TOKENS_CHECKED = 1 << 20  # four times the largest vocabulary in use
+
 _KMER_MARKER = b"\xee\x80\x80"  # U+E000 behind each k-mer of a hybriddna vocabulary, :1681
 _KEY = "tokenizer.ggml."
 _NO_MODEL = ("adapter", "imatrix", "mmproj")  # general.type
@@ -82,6 +85,8 @@ class Vocab:
 
     def fingerprint(self) -> str:
         """sha256 of the token list as it lies in the file: equal lists, equal fingerprints."""
+        import hashlib  # loads a library of megabytes, and few ask
+
         return hashlib.sha256(self.tokens.raw).hexdigest()
 
     def texts(self, first: int = 0, offset: int = 0) -> list[bytes]:
@@ -134,7 +139,7 @@ def vocab_problems(header: Header) -> list[Problem]:
     found = [*_pre_problems(header, model), *_array_problems(header, len(tokens))]
     found += _type_problems(header)
     found += _special_problems(header, len(tokens))
-    return found + _duplicate_problems(_texts(tokens))
+    return found + _duplicate_problems(tokens)
 
 
 def _is_no_model(header: Header) -> bool:
@@ -237,15 +242,54 @@ def _special_problems(header: Header, n_tokens: int) -> list[Problem]:
     ]  # fmt: skip
 
 
-def _duplicate_problems(texts: list[bytes]) -> list[Problem]:
+def _duplicate_problems(tokens: StringArray) -> list[Problem]:
     """Two ids with one text abort llama.cpp: its text -> id map must be as long as the list."""
-    if len(set(texts)) == len(texts):
+    if len(tokens) > N_TOKENS_CHECKED:
+        what = f"{len(tokens)} tokens: more than the {N_TOKENS_CHECKED} searched for equal texts"
+        return [Problem("tokens-unchecked", "warning", what)]
+    if _distinct(tokens) or (pair := _first_duplicate(tokens)) is None:
         return []
-    first: dict[bytes, int] = {}
-    for i, text in enumerate(texts):
-        if text in first:
-            return [Problem("token-duplicate", "error", f"tokens {first[text]} and {i} have the "
-                            "same text: llama.cpp aborts while loading the vocabulary",
-                            "convert the model again")]  # fmt: skip
-        first[text] = i
-    return []
+    return [Problem("token-duplicate", "error", f"tokens {pair[0]} and {pair[1]} have the same "
+                    "text: llama.cpp aborts while loading the vocabulary",
+                    "convert the model again")]  # fmt: skip
+
+
+def _distinct(tokens: StringArray) -> bool:
+    """Whether the texts surely differ: their hashes do, taken with the lengths before them.
+
+    Most runs of tokens are short texts without NUL, which a regular expression takes at once.
+    """
+    hashes: set[int] = set()
+    find, i = short_text().findall, 0
+    for n, start, end in tokens.runs():
+        found: Iterable[bytes] = find(tokens.raw, start, end) if tokens.order == "<" else ()
+        if sum(map(len, found)) != end - start:
+            found = _entries(tokens, tokens.raw[start:end], i, n)
+        hashes.update(map(hash, found))
+        i += n
+    return len(hashes) == len(tokens)
+
+
+def _entries(tokens: StringArray, run: memoryview, first: int, n: int) -> Iterator[bytes]:
+    """The texts of some tokens as llama.cpp takes them, each behind its little-endian length."""
+    for i, text in enumerate(StringArray(run, n, tokens.order), first):
+        as_read = _c_text(text, i)
+        yield struct.pack("<Q", len(as_read)) + as_read
+
+
+def _c_text(text: bytes, token_id: int) -> bytes:
+    return text.partition(b"\0")[0] or b"[EMPTY_%d]" % token_id
+
+
+def _first_duplicate(tokens: StringArray) -> tuple[int, int] | None:
+    """The first token whose text came before, and where; in little memory."""
+    hashes: set[int] = set()
+    for i, text in enumerate(map(_c_text, tokens, range(len(tokens)))):
+        h = hash(text)
+        if h not in hashes:
+            hashes.add(h)
+            continue
+        for j, earlier in zip(range(i), map(_c_text, tokens, range(i)), strict=False):
+            if earlier == text:
+                return j, i
+    return None

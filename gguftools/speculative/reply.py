@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -48,7 +48,7 @@ class Reply:
         self, engine: Engine, prompt: list[int], n_predict: int, stop: Sequence[str] = ()
     ) -> None:
         self._engine = engine
-        self._prompt = prompt
+        self.prompt_ids = prompt
         self._n_predict = n_predict
         self._cancelled = False
         self.stop_reason: StopReason = "cancelled"
@@ -72,12 +72,12 @@ class Reply:
         return summarize(
             self.steps,
             n_tokens=len(self.token_ids),
-            n_prompt=len(self._prompt),
+            n_prompt=len(self.prompt_ids),
             seconds_prompt=self._seconds_prompt,
             seconds_decode=self._seconds_decode,
         )
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Generator[Piece, None, None]:
         started = perf_counter()
         done = self._prefill()
         self._seconds_prompt = perf_counter() - started
@@ -96,11 +96,11 @@ class Reply:
 
     def _prefill(self) -> bool:
         target = self._engine.target
-        while target.n_past < len(self._prompt) - 1:
+        while target.n_past < len(self.prompt_ids) - 1:
             if self._cancelled:
                 return False
-            stop = min(target.n_past + N_BATCH, len(self._prompt) - 1)
-            target.decode(self._prompt[target.n_past : stop])
+            stop = min(target.n_past + N_BATCH, len(self.prompt_ids) - 1)
+            target.decode(self.prompt_ids[target.n_past : stop])
         return True
 
     def _generate(self) -> Iterator[Step]:
@@ -110,7 +110,7 @@ class Reply:
             drafter=s.drafter,
             controller=s.controller,
             chain=s.chain,
-            history=list(self._prompt),
+            history=list(self.prompt_ids),
             n_predict=self._n_predict,
             is_eog=s.target.model.is_eog,
             rng=s.rng,

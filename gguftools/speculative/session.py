@@ -28,6 +28,7 @@ from gguftools.speculative.context import Context
 from gguftools.speculative.controller import Controller
 from gguftools.speculative.drafters import ModelDrafter, MtpDrafter, common_prefix
 from gguftools.speculative.drafting import Drafter
+from gguftools.speculative.equality import Equality, compare_with_plain
 from gguftools.speculative.llama import Model, usable_cores
 from gguftools.speculative.ngram import NgramDrafter
 from gguftools.speculative.reply import Engine, Reply
@@ -265,6 +266,12 @@ class Session:
         self.target.rewind(min(common_prefix(self.target.tokens, ids), len(ids) - 1))
         engine.controller.new_reply()
         return Reply(engine, ids, n_predict, stop)
+
+    def compare_with_plain(self, reply: Reply) -> Equality:
+        """Decode a greedy reply again without drafts; the conversation is read anew after it."""
+        if not self.settings.chain.greedy:
+            raise UsageError("only greedy texts can be compared", where="--verify", hint="--temp 0")
+        return compare_with_plain(self._engine, reply.prompt_ids, reply.token_ids)
 
     def close(self) -> None:
         """Free contexts, then models."""
