@@ -19,6 +19,7 @@ DOCS, README = ROOT / "docs", ROOT / "README.md"
 HOUSE = "<!-- house: written by scripts/docs.py -->"
 SCHEMAS = {
     "inspect": contract.InspectJSON,
+    "diff": contract.DiffJSON,
     "pair": contract.PairJSON,
     "run": contract.RunJSON,
     "chat": contract.ChatJSON,

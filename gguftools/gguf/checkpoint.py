@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gguftools.errors import FormatError, SourceError
-from gguftools.gguf.hub import open_repo, parse_repo
 from gguftools.gguf.reference_table import FAMILIES, LAYER_KEYS
 from gguftools.gguf.safetensors import (
     LENGTH,
@@ -112,6 +111,8 @@ def open_checkpoint(place: str) -> Checkpoint:
     path = Path(place)
     if path.is_dir():
         return read_checkpoint(_folder(path), place)
+    from gguftools.gguf.hub import open_repo, parse_repo
+
     repo = None if path.exists() else parse_repo(place)
     if repo is None:
         hint = "give a folder with config.json, or a Hub repository user/repo[@revision]"

@@ -119,13 +119,11 @@ def _kv_b(
 ) -> tuple[Shape | None, Shape | None]:
     """k_b transposed per head, and v_b (deepseek.py:441)."""
     swa = "swa_" if mtp.arch == "dots3note" else ""
-    n_head = checkpoint.integer(f"{swa}num_attention_heads")
-    nope = checkpoint.integer(f"{swa}qk_nope_head_dim")
-    v = checkpoint.integer(f"{swa}v_head_dim")
-    if shape is None or len(shape) != 2 or not n_head or nope is None or v is None:
+    nope = checkpoint.integer(f"{swa}qk_nope_head_dim") or 0
+    v = checkpoint.integer(f"{swa}v_head_dim") or 0
+    if shape is None or len(shape) != 2 or not v or shape[1] % (nope + v):
         return None, None
-    if shape[1] != n_head * (nope + v):
-        return None, None
+    n_head = shape[1] // (nope + v)
     return (nope, shape[0], n_head), (shape[0], v, n_head)
 
 

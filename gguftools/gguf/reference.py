@@ -1,4 +1,4 @@
-"""A GGUF against the checkpoint it was made from: did the MTP head arrive, where was it lost. Pure."""
+"""A GGUF against the checkpoint it was made from: where was the MTP head lost? Pure."""
 
 from __future__ import annotations
 

@@ -52,6 +52,7 @@ _PRE_OTHERS = frozenset({
 PRE_TOKENIZERS = _PRE_ADDS_BOS | _PRE_WITHOUT_BOS | _PRE_FORCES_BOS | _PRE_OTHERS
 
 N_TOKENS_CHECKED = 1 << 20  # four times the largest vocabulary in use
+_MANY_BYTES = 16 << 20  # of a vocabulary this long only the hashes of its texts are kept
 
 _KMER_MARKER = b"\xee\x80\x80"  # U+E000 behind each k-mer of a hybriddna vocabulary, :1681
 _KEY = "tokenizer.ggml."
@@ -255,19 +256,19 @@ def _duplicate_problems(tokens: StringArray) -> list[Problem]:
 
 
 def _distinct(tokens: StringArray) -> bool:
-    """Whether the texts surely differ: their hashes do, taken with the lengths before them.
+    """Whether the texts surely differ; they are compared with the lengths before them.
 
     Most runs of tokens are short texts without NUL, which a regular expression takes at once.
     """
-    hashes: set[int] = set()
-    find, i = short_text().findall, 0
+    seen: set[bytes | int] = set()
+    find, i, many = short_text().findall, 0, len(tokens.raw) > _MANY_BYTES
     for n, start, end in tokens.runs():
         found: Iterable[bytes] = find(tokens.raw, start, end) if tokens.order == "<" else ()
         if sum(map(len, found)) != end - start:
             found = _entries(tokens, tokens.raw[start:end], i, n)
-        hashes.update(map(hash, found))
+        seen.update(map(hash, found) if many else found)
         i += n
-    return len(hashes) == len(tokens)
+    return len(seen) == len(tokens)
 
 
 def _entries(tokens: StringArray, run: memoryview, first: int, n: int) -> Iterator[bytes]:

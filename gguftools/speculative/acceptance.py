@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from operator import mul
 
-LEVELS = tuple(-3.0 + 1.25 * i for i in range(7))
+LEVELS = tuple(-3.2 + 0.97 * i for i in range(9))
 ODDS = tuple(math.exp(level) for level in LEVELS)
 X_CENTRE = 2.0
 X_MAX = 5.0

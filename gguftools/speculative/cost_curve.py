@@ -147,7 +147,7 @@ class CostCurve:
         self._bound_unseen()
         # Otherwise one bad sample would ban a number of rows for good.
         self.hopeful = [
-            max(1.0, v * (1.0 - 0.15 / math.sqrt(w + 1.0)))
+            max(1.0, v * (1.0 - 0.10 / math.sqrt(w + 1.0)))
             for v, w in zip(self.verify, weight, strict=True)
         ]
 

@@ -200,7 +200,7 @@ class Session:
         self.target = self._context(self.model, n_ctx, n_rollback=s.draft_max if drafting else 0)
         drafter = self._drafter()
         n_max = min(s.draft_max, drafter.n_max) if drafter is not None else 0
-        self._engine = Engine(
+        self.engine = Engine(
             target=self.target,
             drafter=drafter,
             controller=Controller(n_max, min(s.draft_min, n_max)),
@@ -255,7 +255,7 @@ class Session:
 
         The reply ends before the first of the `stop` strings.
         """
-        engine = self._engine
+        engine = self.engine
         ids = engine.prompter.prompt(messages, raw=raw)
         if len(ids) >= self.target.n_ctx:
             raise UsageError(
@@ -271,7 +271,7 @@ class Session:
         """Decode a greedy reply again without drafts; the conversation is read anew after it."""
         if not self.settings.chain.greedy:
             raise UsageError("only greedy texts can be compared", where="--verify", hint="--temp 0")
-        return compare_with_plain(self._engine, reply.prompt_ids, reply.token_ids)
+        return compare_with_plain(self.engine, reply.prompt_ids, reply.token_ids)
 
     def close(self) -> None:
         """Free contexts, then models."""
