@@ -122,7 +122,7 @@ def _variants(model_class: str) -> Iterator[tuple[str, dict[str, Any], Shapes, b
 def _convert(tree: Path, python: Path, cases: dict[Path, list[str]]) -> dict[Path, int]:
     items = ["|".join([str(place), *options]) for place, options in cases.items()]
     command = [str(python), "-c", _DRIVER, str(tree), *items]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True); open("/tmp/reference/last_err.txt","w").write(done.stderr)
     codes = {}
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):

@@ -78,6 +78,14 @@ def test_foreign_text_is_escaped_and_long_lists_are_cut(tmp_path: Path) -> None:
     assert "and 76 more keys; --json has all" in done.stdout
 
 
+def test_a_type_that_changed_is_shown(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    a.write_bytes(raw.header([raw.entry("x", raw.U32, 1)]))
+    b.write_bytes(raw.header([raw.entry("x", raw.I64, 1)]))
+    line = next(x for x in gguftools("diff", a, b).stdout.splitlines() if x.startswith("x "))
+    assert line.split() == ["x", "1", "(uint32)", "1", "(int64)"]
+
+
 def test_json_has_no_nan(tmp_path: Path) -> None:
     a, b = tmp_path / "a.gguf", tmp_path / "b.gguf"
     a.write_bytes(raw.header([raw.entry("x", raw.F32, math.nan)]))

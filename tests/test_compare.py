@@ -191,6 +191,26 @@ def test_big_vocabularies_are_compared_in_a_moment(tmp_path: Path) -> None:
     assert differing - equal < 0.34
 
 
+def test_what_differs_only_in_type_or_length_is_shown_from_its_start(tmp_path: Path) -> None:
+    a = written(
+        tmp_path / "a.gguf", raw.array("x", raw.I32, [7, 8]), raw.array("y", raw.STRING, [])
+    )
+    b = written(
+        tmp_path / "b.gguf", raw.array("x", raw.U32, [7, 8]), raw.array("y", raw.STRING, [""])
+    )
+    assert changes(a, b) == {
+        "x": MetadataChange("x", Side("array[int32]", 2, 7), Side("array[uint32]", 2, 7), None),
+        "y": MetadataChange("y", Side("array[string]", 0, None), Side("array[string]", 1, ""), 0),
+    }
+
+
+@pytest.mark.parametrize("n", [0, 65535, 65536, 65537, 200000])
+def test_the_first_difference_is_found_wherever_it_lies(tmp_path: Path, n: int) -> None:
+    a = written(tmp_path / "a.gguf", raw.array("x", raw.U8, [1] * n + [2] + [3] * 70000))
+    b = written(tmp_path / "b.gguf", raw.array("x", raw.U8, [1] * n + [4] + [5] * 70000))
+    assert changes(a, b)["x"].index == n
+
+
 def test_tensors_of_another_shape_or_name_are_found(models: dict[str, Path]) -> None:
     a = open_gguf(models["hybrid-mtp"])
     name = "blk.0.ffn_up.weight"

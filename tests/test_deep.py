@@ -13,12 +13,14 @@ from typing import Any
 import jsonschema
 import llama_cpp
 import numpy as np
+import numpy.typing as npt
 import pytest
-from gguf import GGUFReader
+from gguf import GGUFReader, GGUFWriter
 from gguf.quants import dequantize
 
 from gguftools.errors import SourceError, UsageError
 from gguftools.gguf.blocks import SCALES, nonfinite_blocks
+from gguftools.gguf.checkpoint import open_checkpoint
 from gguftools.gguf.deep import DeepReport, deep_report
 from gguftools.gguf.deep_findings import deep_problems
 from gguftools.gguf.ggml_types import GGMLType, ggml_type
@@ -28,6 +30,7 @@ from gguftools.gguf.source import open_gguf
 from gguftools.speculative.quantize import requantize
 from tests.commands import GGUFTOOLS, gguftools, python, shown_by, unstyled
 from tests.models import bytes as raw
+from tests.models import checkpoint as checkpoints
 from tests.models.deep_models import EH_PROJ, HEAD_HEAD, peek, poke, write_random_qwen35
 from tests.models.real import smollm2
 from tests.models.tiny import tiny, write
@@ -234,22 +237,15 @@ def test_an_output_matrix_of_the_heads_own_that_repeats_the_models_is_told(poiso
 
 
 def test_every_shard_is_read(tmp_path: Path) -> None:
-    from gguf import GGUFWriter
-
-    writer = GGUFWriter(tmp_path / "m.gguf", "qwen35", split_max_tensors=2)
     rng = np.random.default_rng(1)
-    for name in ("token_embd.weight", "blk.0.attn_k.weight", "blk.1.attn_k.weight", "output.weight",
-                 "blk.2.nextn.eh_proj.weight"):  # fmt: skip
-        writer.add_tensor(name, rng.standard_normal((4, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    names = ("token_embd.weight", "blk.0.attn_k.weight", "blk.1.attn_k.weight", "output.weight",
+             "blk.2.nextn.eh_proj.weight")  # fmt: skip
+    tensors = {name: rng.standard_normal((4, 32), np.float32) for name in names}
+    write_head(tmp_path / "m.gguf", tensors, n_per_shard=2)
     first = tmp_path / "m-00001-of-00003.gguf"
     assert found(first) == {}
-    header = open_gguf(first)
-    assert len(header.shards) == 3
-    poke(first, "blk.2.nextn.eh_proj.weight", np.array([np.nan], np.float32), 8)
+    assert len(open_gguf(first).shards) == 3
+    poke(first, names[-1], np.array([np.nan], np.float32), 8)
     assert "first at element 2" in found(first)["head-nonfinite error"]
 
 
@@ -348,6 +344,86 @@ def test_a_reference_that_is_another_model_is_told(
     assert message.startswith(f"{EH_PROJ} (cosine ")
     with pytest.raises(UsageError, match="architecture"):
         deep_report(open_gguf(written["Q8_0"]), open_gguf(models["target"]))
+
+
+def write_noise(folder: Path, dtype: str) -> dict[str, npt.NDArray[np.float32]]:
+    """A Qwen3-Next checkpoint whose head is noise; its values by the names of a GGUF."""
+    checkpoints.write_model(folder, "Qwen3NextForCausalLM")
+    shapes = checkpoints.head("Qwen3NextForCausalLM")
+    rng = np.random.default_rng(5)
+    bits = {name: rng.standard_normal(shape, np.float32).view(np.uint32) & 0xFFFF0000
+            for name, shape in shapes.items()}  # fmt: skip
+    stored = [b >> 16 if dtype == "BF16" else b for b in bits.values()]
+    raw_bytes = [b.astype("<u2" if dtype == "BF16" else "<u4").tobytes() for b in stored]
+    head, _ = checkpoints.safetensors(shapes, dtype)
+    (folder / "model-00002-of-00002.safetensors").write_bytes(head + b"".join(raw_bytes))
+    values = {name: b.view(np.float32) for name, b in bits.items()}
+    at = "mtp.layers.0."
+    experts = [values[f"{at}mlp.experts.{i}.up_proj.weight"] for i in range(checkpoints.N_EXPERT)]
+    return {
+        "blk.2.nextn.eh_proj.weight": values["mtp.fc.weight"],
+        "blk.2.nextn.enorm.weight": values["mtp.pre_fc_norm_embedding.weight"] + 1,
+        "blk.2.attn_q.weight": values[f"{at}self_attn.q_proj.weight"],
+        "blk.2.ffn_up_exps.weight": np.stack(experts),
+    }
+
+
+def write_head(path: Path, tensors: dict[str, npt.NDArray[Any]], n_per_shard: int = 0) -> Path:
+    """A file of nothing but these tensors."""
+    writer = GGUFWriter(path, "qwen3next", split_max_tensors=n_per_shard)
+    writer.add_block_count(3)
+    writer.add_uint32("qwen3next.nextn_predict_layers", 1)
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["F32", "BF16"])
+def test_a_checkpoint_is_a_reference_for_the_matrices_of_the_head(
+    tmp_path: Path, dtype: str
+) -> None:
+    values: dict[str, npt.NDArray[Any]] = {**write_noise(tmp_path / "source", dtype)}
+    source = open_checkpoint(str(tmp_path / "source"))
+    eh_proj, experts = "blk.2.nextn.eh_proj.weight", "blk.2.ffn_up_exps.weight"
+    values[experts] = -values[experts]
+    values[eh_proj] = values[eh_proj] * np.float32(1.5)
+    path = write_head(tmp_path / "m.gguf", values)
+    seen: list[tuple[int, int]] = []
+    report = deep_report(open_gguf(path), source, lambda *at: seen.append(at))
+    # Norms are not compared: this converter adds one to them.
+    compared = fidelity(report)
+    assert compared.keys() == {eh_proj, experts, "blk.2.attn_q.weight"}
+    assert compared[eh_proj] == pytest.approx((0.5, 1))
+    assert compared[experts] == pytest.approx((2, -1))
+    assert compared["blk.2.attn_q.weight"] == pytest.approx((0, 1))
+    assert {f.reference_type for f in report.fidelity} == {dtype}
+    assert seen[-1][0] == seen[-1][1]
+    shown = gguftools("inspect", path, "--deep", "--reference", tmp_path / "source")
+    assert shown.returncode == 1  # the file has no trunk, and its experts are turned round
+    assert f"{experts} (cosine -1.00): not the weights of the reference" in shown.stdout
+
+
+def test_a_checkpoint_that_is_cut_short_or_remote_is_an_error(tmp_path: Path) -> None:
+    own = open_gguf(write_head(tmp_path / "m.gguf", {**write_noise(tmp_path / "source", "F32")}))
+    source = open_checkpoint(str(tmp_path / "source"))
+    with pytest.raises(UsageError, match="local"):
+        deep_report(own, replace(source, local=False))
+    shard = tmp_path / "source" / "model-00002-of-00002.safetensors"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[: len(whole) // 8])
+    with pytest.raises(SourceError, match="ends within"):
+        deep_report(own, source)
+    head, _ = checkpoints.safetensors({"other": (1,)})
+    shard.write_bytes(head + bytes(4))
+    with pytest.raises(SourceError, match="changed"):
+        deep_report(own, source)
+    shard.unlink()
+    with pytest.raises(SourceError, match="No such file"):
+        deep_report(own, source)
 
 
 def test_head_tensors_that_only_the_reference_has_are_lost(

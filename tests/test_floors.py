@@ -63,6 +63,7 @@ HEAVY = {
     "gguftools.gguf.blocks": {"numpy", "gguf"},
     "gguftools.gguf.deep": set(),
     "gguftools.gguf.deep_findings": set(),
+    "gguftools.gguf.source_weights": {"numpy"},
     "gguftools.gguf.hub": {"huggingface_hub"},
 }
 

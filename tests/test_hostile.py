@@ -48,12 +48,12 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "version 1": (raw.header(version=1), "version 1"),
     "version 4": (raw.header(version=4), "version 4"),
     "the highest version": (raw.header(version=2**32 - 1), "version 4294967295"),
-    "a false claim to be big-endian": (raw.header([ARCH], [ROW], version=3 << 24), "declares"),
-    "2^63 metadata entries": (raw.header([ARCH], n_entries=HUGE), "9223372036854775808 metadata"),
+    "a false claim to be big-endian": (raw.header([ARCH], [ROW], version=3 << 24), "declared"),
+    "2^63 metadata entries": (raw.header([ARCH], n_entries=HUGE), "entries: 9223372036854775808"),
     "2^64 - 1 metadata entries": (raw.header([ARCH], n_entries=2**64 - 1), "metadata entries"),
     "one metadata entry too many": (raw.header([ARCH], n_entries=2), "ends early"),
     "an entry in no space": (raw.header(n_entries=1), "only 0 bytes follow"),
-    "2^63 tensors": (raw.header([], [ROW], n_tensors=HUGE), "9223372036854775808 tensors"),
+    "2^63 tensors": (raw.header([], [ROW], n_tensors=HUGE), "tensors: 9223372036854775808"),
     "2^64 - 1 tensors": (raw.header([], [ROW], n_tensors=2**64 - 1), "tensors"),
     "more tensors than fit": (raw.header([], [ROW], n_tensors=3), "only 33 bytes follow"),
     "a key of 2^48 bytes": (raw.header([raw.string("", length=2**48 - 1) + ARCH]), "key 1 of 1"),
@@ -167,9 +167,9 @@ def test_hostile_header_is_a_format_error(tmp_path: Path, name: str) -> None:
 
 # Behind these heads lie 50 GB of zero bytes, so that every count fits the file.
 SPARSE: dict[str, tuple[bytes, str]] = {
-    "a billion metadata entries": (raw.header(n_entries=10**9), "1000000000 metadata"),
+    "a billion metadata entries": (raw.header(n_entries=10**9), "metadata entries: 1000000000"),
     "metadata entries of zero bytes": (raw.header(n_entries=60_000), "key 1 of 60000 is empty"),
-    "a billion tensors": (raw.header(n_tensors=10**9), "1000000000 tensors"),
+    "a billion tensors": (raw.header(n_tensors=10**9), "tensors: 1000000000"),
     "tensors of zero bytes": (raw.header(n_tensors=60_000), "has an empty name"),
     "a key of 40 GB": (raw.header([raw.string("", length=40 << 30)]), "at most 65536"),
     "a string of 40 GB": (raw.header([string_value(40 << 30)]), "at most"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gguftools.cli import render
@@ -20,20 +21,26 @@ from gguftools.cli.contract import (
 from gguftools.gguf.header import Header, TensorInfo
 from gguftools.gguf.precision import head_precision, imatrix
 from gguftools.gguf.problem import Problem
+from gguftools.gguf.source import open_gguf
 
 if TYPE_CHECKING:
     from gguftools.gguf.deep import DeepReport
 
 
-def read_tensors(
-    header: Header, reference: Header | None
-) -> tuple[DeepReport, tuple[Problem, ...]]:
-    """Read the tensors, with a bar on a terminal. numpy is loaded here and not before."""
+def read_tensors(header: Header, reference: Path | None) -> tuple[DeepReport, tuple[Problem, ...]]:
+    """Read the tensors, with a bar on a terminal. numpy is loaded here and not before.
+
+    The reference is another GGUF, or the folder of a checkpoint.
+    """
+    from gguftools.gguf.checkpoint import open_checkpoint
     from gguftools.gguf.deep import deep_report
     from gguftools.gguf.deep_findings import deep_problems
 
+    source = None
+    if reference is not None:
+        source = open_checkpoint(str(reference)) if reference.is_dir() else open_gguf(reference)
     with _progress() as progress:
-        report = deep_report(header, reference, progress)
+        report = deep_report(header, source, progress)
     return report, deep_problems(header, report)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from gguftools.cli import render
-from gguftools.cli.contract import (
+from gguftools.cli.contract_diff import (
     DiffJSON,
     GroupDiffJSON,
     GroupJSON,
@@ -218,10 +218,18 @@ def _fate(pair: TensorPair) -> str:
 def _print_metadata(changes: tuple[MetadataChange, ...]) -> None:
     if changes:
         render.line()
-        rows = [(c.key, _value(c.before, c.index), _value(c.after, c.index)) for c in changes]
-        render.table(("metadata", "before", "after"), rows[:_N_ROWS])
+        rows = [(c.key, *_values(c)) for c in changes[:_N_ROWS]]
+        render.table(("metadata", "before", "after"), rows)
     if len(changes) > _N_ROWS:
         render.line(f"and {len(changes) - _N_ROWS} more keys; --json has all", style="dim")
+
+
+def _values(change: MetadataChange) -> tuple[str, str]:
+    """Before and after, with their types where these differ."""
+    before, after = _value(change.before, change.index), _value(change.after, change.index)
+    if change.before and change.after and change.before.type != change.after.type:
+        return f"{before} ({change.before.type})", f"{after} ({change.after.type})"
+    return before, after
 
 
 def _value(side: Side | None, index: int | None) -> str:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 @click.argument("file", type=FILE)
 @click.option("--deep", is_flag=True, help="Read the tensors too: NaN, Inf, dead or copied heads.")
 @click.option(
-    "--reference", type=FILE, help="With --deep: the GGUF it was made from, to compare the head to."
+    "--reference",
+    type=FILE,
+    help="With --deep: the GGUF or the checkpoint folder it was made from, to compare the head to.",
 )
 @json_option
 @color_option
@@ -49,7 +51,7 @@ def inspect(file: Path, deep: bool, reference: Path | None, as_json: bool) -> in
         raise UsageError("--reference needs --deep", hint="gguftools diff compares two headers")
     report, found = inspect_header(open_gguf(file)), None
     if deep:
-        found, problems = read_tensors(report.header, open_gguf(reference) if reference else None)
+        found, problems = read_tensors(report.header, reference)
         report = replace(report, problems=_by_severity((*report.problems, *problems)))
     if as_json:
         compared = str(reference) if reference else None

@@ -134,6 +134,15 @@ class Fidelity:
     cosine: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The values of one tensor, wherever it lies: N_DECODED at a time, None if unreadable."""
+
+    type: str
+    n_bytes: int
+    values: Callable[[], Iterator[Values | None]]
+
+
 class TensorFiles:
     """The files of a model, opened one at a time as its tensors are read."""
 
@@ -195,33 +204,33 @@ def same_bytes(files: TensorFiles, row: TensorInfo, other: TensorInfo) -> bool:
     return all(a == b for a, b in zip(files.chunks(row), files.chunks(other), strict=True))
 
 
-def fidelity(
-    files: TensorFiles, row: TensorInfo, reference_files: TensorFiles, reference: TensorInfo
-) -> Fidelity:
-    """Compare the values of two tensors of one shape."""
-    found = Fidelity(row.name, row.type.name, reference.type.name, None, None)
+def weights(files: TensorFiles, row: TensorInfo) -> Weights:
+    """The values of a tensor of a GGUF."""
+    kind, order = row.type, files.header.order
+    step = N_DECODED // kind.block_elements * kind.block_bytes
+
+    def values() -> Iterator[Values | None]:
+        for chunk in files.chunks(row, step):
+            yield decode(chunk, kind, order)
+
+    return Weights(kind.name, row.n_bytes or 0, values)
+
+
+def fidelity(name: str, own: Weights, reference: Weights) -> Fidelity:
+    """Compare as many values as both have."""
+    found = Fidelity(name, own.type, reference.type, None, None)
     sums = np.zeros(4)  # a.b, a.a, b.b, (a-b).(a-b)
-    for a, b in zip(_values(files, row), _values(reference_files, reference), strict=True):
+    for a, b in zip(own.values(), reference.values(), strict=True):
         if a is None or b is None:
             return found
         with np.errstate(all="ignore"):
             d = a - b
             # einsum keeps the sums in double precision without copies of the values.
-            sums += [
-                np.einsum("i,i", x, y, dtype=np.float64)
-                for x, y in ((a, b), (a, a), (b, b), (d, d))
-            ]
+            pairs = ((a, b), (a, a), (b, b), (d, d))
+            sums += [np.einsum("i,i", x, y, dtype=np.float64) for x, y in pairs]
     dot, norm, norm_reference, difference = sums.tolist()
     if not (math.isfinite(sum(sums)) and norm_reference > 0):
         return found
     error = math.sqrt(difference / norm_reference)
-    return replace(
-        found, error=error, cosine=dot / math.sqrt(norm * norm_reference) if norm else 0.0
-    )
-
-
-def _values(files: TensorFiles, row: TensorInfo) -> Iterator[Values | None]:
-    """The values of a tensor, N_DECODED at a time."""
-    kind, order = row.type, files.header.order
-    for chunk in files.chunks(row, N_DECODED // kind.block_elements * kind.block_bytes):
-        yield decode(chunk, kind, order)
+    cosine = dot / math.sqrt(norm * norm_reference) if norm else 0.0
+    return replace(found, error=error, cosine=cosine)

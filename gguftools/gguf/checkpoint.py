@@ -134,22 +134,23 @@ def read_checkpoint(files: Files, where: str) -> Checkpoint:
         raise SourceError("no config.json in it", where=where,
                           hint="name the folder or repository of the original model")  # fmt: skip
     config, nested = _config(_json(files, "config.json", _CONFIG_BYTES_MAX))
-    index = _index(files) if INDEX in files.files else {}
+    has_index = INDEX in files.files
+    index = _index(files) if has_index else {}
     shards = sorted(name for name in files.files if _is_shard(name))
     if len(shards) > _N_SHARDS_MAX:
         raise FormatError(f"it has more than {_N_SHARDS_MAX} shards", where=where)
-    empty = Checkpoint(where, config, nested, {}, bool(index), (), not files.remote)
-    listed = set(index.values()) if index else {s for s in shards if s.startswith("model")}
-    if not shards and not index:
+    empty = Checkpoint(where, config, nested, {}, has_index, (), not files.remote)
+    listed = set(index.values()) if has_index else {s for s in shards if s.startswith("model")}
+    if not shards and not has_index:
         hint = "only safetensors are read; name a checkpoint that has them"
         raise SourceError("no *.safetensors in it", where=where, hint=hint)
     tensors = {name: SourceTensor(name, "", None, shard) for name, shard in index.items()}
-    wanted = _mtp_shards(index, empty) if files.remote and index else listed
+    wanted = _mtp_shards(index, empty) if files.remote and has_index else listed
     for shard in shards:
         if shard in listed and shard not in wanted:
             continue
         for tensor in _shard(files, shard):
-            is_listed = index.get(tensor.name) == shard if index else shard in listed
+            is_listed = index.get(tensor.name) == shard if has_index else shard in listed
             if is_listed or tensor.name not in tensors:
                 tensors[tensor.name] = replace(tensor, listed=is_listed)
         if len(tensors) > _N_TENSORS_MAX:
@@ -195,7 +196,7 @@ def _config(raw: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
 def _index(files: Files) -> dict[str, str]:
     weight_map = _json(files, INDEX, _INDEX_BYTES_MAX).get("weight_map")
     place = files.place(INDEX)
-    if not isinstance(weight_map, dict) or not weight_map:
+    if not isinstance(weight_map, dict):
         raise FormatError("it has no weight_map", where=place)
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or not _is_shard(shard) or "\\" in shard or "\0" in shard:

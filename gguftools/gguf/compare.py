@@ -5,11 +5,19 @@ Made for "before and after": A is the model as it was, B what became of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gguftools.gguf.header import Array, Header, NumericArray, StringArray, TensorInfo, Value
+from gguftools.gguf.header import (
+    Header,
+    LongText,
+    NumericArray,
+    StringArray,
+    TensorInfo,
+    Value,
+)
 from gguftools.gguf.nextn import MtpReport, mtp_report
 from gguftools.gguf.precision import head_tensors
 from gguftools.gguf.tensors import TensorGroups, tensor_groups
@@ -18,6 +26,7 @@ HeadVerdict = Literal["none", "intact", "changed", "gained", "lost", "broken", "
 Scalar = int | float | bool | str
 
 _TEXT_BEFORE, _TEXT_SHOWN = 20, 80  # characters shown of a long text: ahead of a difference, in all
+_STEP = 1 << 16  # bytes compared at a time
 _KEYS_FIRST = ("nextn_predict_layers", "block_count", "general.architecture", "general.file_type")
 
 
@@ -28,6 +37,17 @@ class Side:
     type: str
     n: int | None  # None for a number
     shown: Scalar | None  # None past the end of the shorter array
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An element or character, and for an array the byte where it starts."""
+
+    index: int
+    byte: int
+
+
+_START = _Place(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +161,13 @@ def _metadata(a: Header, b: Header) -> Iterator[MetadataChange]:
         x, y = a.metadata.get(key), b.metadata.get(key)
         type_a, type_b = a.types.get(key, ""), b.types.get(key, "")
         if x is None or y is None:
-            yield MetadataChange(
-                key,
-                None if x is None else _side(x, type_a, 0),
-                None if y is None else _side(y, type_b, 0),
-                None,
-            )
+            before = None if x is None else _side(x, type_a, _START)
+            after = None if y is None else _side(y, type_b, _START)
+            yield MetadataChange(key, before, after, None)
         elif type_a != type_b or not _equal(x, y):
-            index = _first_difference(x, y)
-            yield MetadataChange(key, _side(x, type_a, index), _side(y, type_b, index), index)
+            at = _parting(x, y)
+            before, after = _side(x, type_a, at or _START), _side(y, type_b, at or _START)
+            yield MetadataChange(key, before, after, at.index if at else None)
 
 
 def _importance(change: MetadataChange) -> tuple[int, bool]:
@@ -167,36 +185,63 @@ def _equal(x: Value, y: Value) -> bool:
     return x == y or (x != x and y != y)
 
 
-def _first_difference(x: Value, y: Value) -> int | None:
-    """The element or character where two values part, None for numbers and other types."""
-    if isinstance(x, int | float) or isinstance(y, int | float):
+def _parting(x: Value, y: Value) -> _Place | None:
+    """Where two values part; None for numbers, and where they cannot be laid side by side."""
+    if isinstance(x, LongText | str) and isinstance(y, LongText | str):
+        pairs = enumerate(zip(_text(x), _text(y), strict=False))
+        index = next((i for i, (p, q) in pairs if p != q), min(len(_text(x)), len(_text(y))))
+        return _Place(index, 0)
+    if isinstance(x, StringArray) and isinstance(y, StringArray) and x.order == y.order:
+        return _string_at(x, _first_byte(x.raw, y.raw))
+    if not isinstance(x, NumericArray) or not isinstance(y, NumericArray):
         return None
-    pairs = zip(_elements(x), _elements(y), strict=False)
-    differing = (i for i, (p, q) in enumerate(pairs) if p != q and (p == p or q == q))
-    return next(differing, min(len(x), len(y)))
+    if (x.letter, x.order) != (y.letter, y.order):
+        return None
+    size = struct.calcsize(f"<{x.letter}")
+    index = _first_byte(x.raw, y.raw) // size
+    return _Place(index, index * size)
 
 
-def _elements(value: Array | str) -> Iterable[object]:
-    return value.values() if isinstance(value, NumericArray) else value
+def _first_byte(a: memoryview, b: memoryview) -> int:
+    """The first byte that differs, else the length of the shorter."""
+    n = min(len(a), len(b))
+    for start in range(0, n, _STEP):
+        x, y = a[start : start + _STEP], b[start : start + _STEP]
+        if x[: n - start] != y[: n - start]:
+            return start + next(i for i, (p, q) in enumerate(zip(x, y, strict=False)) if p != q)
+    return n
 
 
-def _side(value: Value, type_name: str, index: int | None) -> Side:
-    at = index or 0
+def _string_at(array: StringArray, byte: int) -> _Place:
+    """The string that a byte belongs to. No copy of the array is made."""
+    unpack, raw, pos = struct.Struct(f"{array.order}Q").unpack_from, array.raw, 0
+    for index in range(len(array)):
+        end = pos + 8 + unpack(raw, pos)[0]
+        if end > byte:
+            return _Place(index, pos)
+        pos = end
+    return _Place(len(array), pos)
+
+
+def _text(value: LongText | str) -> str:
+    return value.head if isinstance(value, LongText) else value
+
+
+def _side(value: Value, type_name: str, at: _Place) -> Side:
     if isinstance(value, StringArray | NumericArray):
-        return Side(type_name, len(value), _element(value, at))
-    if isinstance(value, str):
-        start = max(at - _TEXT_BEFORE, 0) if len(value) > _TEXT_SHOWN else 0
-        return Side(type_name, len(value), value[start : start + _TEXT_SHOWN])
+        inside = at.index < len(value)
+        return Side(type_name, len(value), _element(value, at.byte) if inside else None)
+    if isinstance(value, LongText | str):
+        text = _text(value)
+        start = max(at.index - _TEXT_BEFORE, 0) if len(text) > _TEXT_SHOWN else 0
+        return Side(type_name, len(text), text[start : start + _TEXT_SHOWN])
     return Side(type_name, None, value)
 
 
-def _element(value: StringArray | NumericArray, at: int) -> Scalar | None:
-    if at >= len(value):
-        return None
-    if isinstance(value, NumericArray):
-        size = len(value.raw) // len(value)
-        one = NumericArray(value.raw[at * size : (at + 1) * size], 1, value.type_name,
-                           value.letter, value.order)  # fmt: skip
-        return one.values()[0]
-    text = next(text for i, text in enumerate(value) if i == at)
-    return text[:_TEXT_SHOWN].decode("utf-8", "backslashreplace")
+def _element(array: StringArray | NumericArray, byte: int) -> Scalar:
+    if isinstance(array, NumericArray):
+        value: Scalar = struct.unpack_from(f"{array.order}{array.letter}", array.raw, byte)[0]
+        return value
+    n: int = struct.unpack_from(f"{array.order}Q", array.raw, byte)[0]
+    text = bytes(array.raw[byte + 8 : byte + 8 + min(n, _TEXT_SHOWN)])
+    return text.decode("utf-8", "backslashreplace")

@@ -8,21 +8,25 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
 from gguftools.errors import UsageError
 from gguftools.gguf.blocks import (
     Fidelity,
     TensorFiles,
+    Weights,
     fidelity,
     nonfinite_blocks,
     one_value,
     only_zero_bytes,
     same_bytes,
+    weights,
 )
+from gguftools.gguf.checkpoint import Checkpoint
 from gguftools.gguf.header import Header, TensorInfo
 from gguftools.gguf.precision import head_tensors
+from gguftools.gguf.source_weights import source_weights
 
 Progress = Callable[[int, int], None]  # bytes read, bytes to read
 
@@ -87,23 +91,30 @@ def no_progress(done: int, total: int) -> None:
 
 
 def deep_report(
-    header: Header, reference: Header | None = None, progress: Progress = no_progress
+    header: Header,
+    reference: Header | Checkpoint | None = None,
+    progress: Progress = no_progress,
 ) -> DeepReport:
-    """Read the tensors of a model; head and ends are compared to those of the reference, if any."""
+    """Read the tensors of a model, and compare its head and ends with a GGUF, or its head with the
+    matrices of a local checkpoint.
+    """
     _check_sources(header, reference)
     head = head_tensors(header)
     watched = head.keys() | set(ENDS)
     rows = readable(header)
-    pairs = _pairs(header, reference, watched)
-    meter = _Meter(
-        progress, sum(row.n_bytes or 0 for row in (*rows, *(r for p in pairs for r in p)))
-    )
-    with closing(TensorFiles(header, meter.add)) as files:
+    meter = _Meter(progress, sum(row.n_bytes or 0 for row in rows))
+    with ExitStack() as stack:
+        files = stack.enter_context(closing(TensorFiles(header, meter.add)))
+        pairs = []
+        if reference is not None:
+            others = stack.enter_context(_reference_weights(header, reference, meter))
+            pairs = [(r, others[r.name]) for r in rows if r.name in watched & others.keys()]
+        meter.total += sum((row.n_bytes or 0) + other.n_bytes for row, other in pairs)
         scans = {row.name: _scan(files, row, row.name in watched) for row in rows}
         copies = tuple(_copies(files, head, scans))
-        with closing(TensorFiles(reference or header, meter.add)) as others:
-            close = tuple(_fidelity(files, row, others, other) for row, other in pairs)
+        close = [_fidelity(files, row, other) for row, other in pairs]
     levels = {name: scan.level for name, scan in scans.items() if scan.level is not None}
+    had = head_tensors(reference) if isinstance(reference, Header) else {}
     return DeepReport(
         n_tensors=len(rows),
         n_bytes=sum(row.n_bytes or 0 for row in rows),
@@ -113,10 +124,8 @@ def deep_report(
         constant=tuple(name for name, level in levels.items() if level != 0),
         blank=tuple(name for name, scan in scans.items() if scan.blank and name not in watched),
         copies=copies,
-        fidelity=close,
-        lost=tuple(n for n in head_tensors(reference) if n not in header.tensors)
-        if reference
-        else (),
+        fidelity=tuple(sorted(close, key=lambda found: found.tensor not in head)),
+        lost=tuple(name for name in had if name not in header.tensors),
     )
 
 
@@ -136,15 +145,35 @@ def readable(header: Header) -> list[TensorInfo]:
     return rows
 
 
-def _check_sources(header: Header, reference: Header | None) -> None:
+def _check_sources(header: Header, reference: Header | Checkpoint | None) -> None:
+    local = "only local files are read whole"
+    if isinstance(reference, Checkpoint):
+        if not reference.local:
+            raise UsageError(local, where=reference.where, hint="download it first")
+        reference = None
     for one in (header, reference):
         for shard in one.shards if one else ():
             if "://" in shard.path:
-                raise UsageError("only local files are read whole", where=shard.path,
-                                 hint="download it first")  # fmt: skip
+                raise UsageError(local, where=shard.path, hint="download it first")
     if reference is not None and reference.architecture != header.architecture:
         what = f"a reference of architecture {reference.architecture!r}"
         raise UsageError(f"{what} for a {header.architecture!r} model", where=reference.path)
+
+
+@contextmanager
+def _reference_weights(
+    header: Header, reference: Header | Checkpoint, meter: _Meter
+) -> Iterator[dict[str, Weights]]:
+    """The tensors of a reference that have a counterpart of the same shape, by its name."""
+    if isinstance(reference, Checkpoint):
+        yield source_weights(reference, header, meter.add)
+        return
+    with closing(TensorFiles(reference, meter.add)) as files:
+        yield {
+            row.name: weights(files, row)
+            for row in readable(reference)
+            if row.name in header.tensors and row.shape == header.tensors[row.name].shape
+        }
 
 
 def _scan(files: TensorFiles, row: TensorInfo, watched: bool) -> _Scan:
@@ -187,26 +216,10 @@ def _copies(
         alike[key].append(row)
 
 
-def _pairs(
-    header: Header, reference: Header | None, watched: set[str]
-) -> list[tuple[TensorInfo, TensorInfo]]:
-    """Tensors of head and ends with their counterparts, in the order of their bytes."""
-    if reference is None:
-        return []
-    others = {row.name: row for row in readable(reference)}
-    found = [
-        (row, others[row.name]) for row in readable(header) if row.name in watched & others.keys()
-    ]
-    return [(row, other) for row, other in found if row.shape == other.shape]
-
-
-def _fidelity(
-    files: TensorFiles, row: TensorInfo, others: TensorFiles, other: TensorInfo
-) -> Fidelity:
-    found = fidelity(files, row, others, other)
+def _fidelity(files: TensorFiles, row: TensorInfo, other: Weights) -> Fidelity:
+    found = fidelity(row.name, weights(files, row), other)
     # A scale of its own tensor is not applied here: the direction can be compared, not the length.
-    scale = f"{row.name.removesuffix('weight')}scale"
-    scaled = scale in files.header.tensors or scale in others.header.tensors
+    scaled = f"{row.name.removesuffix('weight')}scale" in files.header.tensors
     return replace(found, error=None) if scaled else found
 
 
@@ -214,9 +227,9 @@ class _Meter:
     """Bytes read so far, told to who waits."""
 
     def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
+        self._progress, self.total, self._done = progress, total, 0
 
     def add(self, n_bytes: int) -> None:
         # Copies are found by reading twice, which nobody counted before.
-        self._done = min(self._done + n_bytes, self._total)
-        self._progress(self._done, self._total)
+        self._done = min(self._done + n_bytes, self.total)
+        self._progress(self._done, self.total)

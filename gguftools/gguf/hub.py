@@ -136,3 +136,5 @@ def _translated(where: str) -> Iterator[None]:
     except network as err:
         what = f"cannot reach the Hub: {err}" if str(err) else "cannot reach the Hub"
         raise SourceError(what, where=where, hint="HF_ENDPOINT names another server") from err
+    except OSError as err:
+        raise SourceError(err.strerror or str(err), where=where) from err

@@ -72,8 +72,8 @@ def _tensor_types(header: Header) -> Iterator[Problem]:
         names = ", ".join(sorted({row.type.name for row in unknown}))
         yield Problem(
             "unknown-type", "warning",
-            f"{len(unknown)} tensors have types that llama.cpp b11434 does not know ({names}), "
-            f"the first is {unknown[0].name!r}; their sizes cannot be checked",
+            f"{_count(len(unknown), 'tensor')} of a type that llama.cpp b11434 does not know "
+            f"({names}), the first is {unknown[0].name!r}: sizes cannot be checked",
             "it may be for a fork or a newer build; this build will not load it",
         )  # fmt: skip
     for row in header.tensors.values():
@@ -100,12 +100,15 @@ def _layout(shard: Shard, rows: list[TensorInfo]) -> list[Problem]:
         previous = row.name
     if not wrong:
         return []
-    row, end, before = wrong[0]
+    short = [item for item in wrong if item[0].offset < item[1]]
+    row, end, before = (short or wrong)[0]
     where = f"{_in(shard)}: tensor {row.name!r} starts at byte {row.offset} of the data"
-    more = f"; {len(wrong)} of {len(rows)} tensors are misplaced" if len(wrong) > 1 else ""
-    if row.offset < end:
-        text = f"{where}, but {before!r} before it reaches to byte {end}{more}"
+    if short:
+        text = f"{where}, but {before!r} before it reaches to byte {end}"
+        if len(short) > 1:
+            text += f"; {len(short)} of {len(rows)} tensors have less room than they need"
         return [Problem("tensor-overlap", "error", text, _CONVERT)]
+    more = f"; {len(wrong)} of {len(rows)} tensors are misplaced" if len(wrong) > 1 else ""
     return [Problem("tensor-gap", "error", f"{where}, expected was byte {end}{more}", _CONVERT)]
 
 
@@ -114,10 +117,11 @@ def _size(shard: Shard, rows: list[TensorInfo]) -> list[Problem]:
     ends = [(row, shard.data_offset + row.offset + row.n_bytes) for row in rows if row.n_bytes]
     cut = [(row, end) for row, end in ends if end > shard.n_bytes]
     if cut:
-        missing = max(end for _, end in cut) - shard.n_bytes
-        what = f"{missing} bytes are missing at its end; tensor {cut[0][0].name!r} is the first"
+        n_missing = max(end for _, end in cut) - shard.n_bytes
+        missing = f"{_count(n_missing, 'byte')} {'is' if n_missing == 1 else 'are'} missing"
         more = f" of {len(cut)} tensors" if len(cut) > 1 else ""
-        text = f"{_in(shard)} has {shard.n_bytes} bytes, {what}{more} cut off"
+        text = (f"{_in(shard)} has {shard.n_bytes} bytes, {missing} at its end: "
+                f"tensor {cut[0][0].name!r} is the first{more} cut off")  # fmt: skip
         return [Problem("truncated", "error", text, _DOWNLOAD)]
     if ends and rows[-1].n_bytes:
         trailing = shard.n_bytes - ends[-1][1]
@@ -185,6 +189,10 @@ def _blocks(header: Header) -> Iterator[Problem]:
 
 def _padded(n: int, alignment: int) -> int:
     return -(-n // alignment) * alignment
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _in(shard: Shard) -> str:

@@ -132,10 +132,10 @@ class _Parser:
     def _bound(self, n: int, what: str, n_max: int, bytes_each: int) -> None:
         """Refuse a count that the limit or the rest of the file cannot hold."""
         if n > n_max:
-            self._fail(f"it declares {n} {what}; at most {n_max} are read")
+            self._fail(f"{what}: {n} declared, at most {n_max} are read")
         if n * bytes_each > self.n_bytes - self.pos:
             rest = self.n_bytes - self.pos
-            self._fail(f"it declares {n} {what}, but only {rest} bytes follow")
+            self._fail(f"{what}: {n} declared, but only {rest} bytes follow")
 
     def _need(self, end: int) -> None:
         """Have the bytes up to `end` in the buffer."""
@@ -288,7 +288,7 @@ class _Place(NamedTuple):
 
     start: int
     end: int
-    count: int
+    n: int
     type_name: str
     letter: str
     marks: tuple[int, ...] = ()
@@ -296,10 +296,10 @@ class _Place(NamedTuple):
     def value(self, view: memoryview, order: ByteOrder) -> Array | LongText:
         raw = view[self.start : self.end]
         if self.letter:
-            return NumericArray(raw, self.count, self.type_name, self.letter, order)
+            return NumericArray(raw, self.n, self.type_name, self.letter, order)
         if self.type_name == "text":
             return LongText(raw)
-        return StringArray(raw, self.count, order, marks=self.marks)
+        return StringArray(raw, self.n, order, marks=self.marks)
 
 
 def _guess(head: bytearray) -> str:
@@ -312,5 +312,9 @@ def _guess(head: bytearray) -> str:
     if start.startswith((b"ggml", b"ggjt", b"ggla", b"tjgg", b"lmgg", b"fmgg")):
         return ", the GGML format before GGUF (convert it again)"
     if start.startswith(b"pk\x03\x04"):
-        return ", a zip archive"
+        return ", a zip archive (a PyTorch checkpoint?)"
+    if head[8:10] == b'{"':
+        return ", a safetensors file (convert it: convert_hf_to_gguf.py)"
+    if start.startswith((b'{"', b"[{")):
+        return ", JSON (an error message saved as a model?)"
     return ", only zero bytes" if start and not start.strip(b"\0") else ""

@@ -116,8 +116,8 @@ def _verdict(
 ) -> _Verdict:
     declared = header.integer(header.arch_key("nextn_predict_layers")) or 0
     n_blocks = header.integer(header.arch_key("block_count")) or 0
-    pruned = declared > 0 and mtp.n_trunk is not None and n_blocks < mtp.n_trunk + declared
-    if not pruned and (other := _other_model(header, mtp, n_blocks, declared)):
+    pruned = declared > 0 and (mtp.n_trunk or 0) // 2 < n_blocks < (mtp.n_trunk or 0) + declared
+    if other := _other_model(header, checkpoint, mtp, n_blocks=None if pruned else n_blocks):
         what = f"{other}: it is not what the file was made from"
         return True, "other-model", what, "name the original model with --reference"
     if not mtp.parts:
@@ -143,13 +143,18 @@ def _verdict(
     return False, "arrived", what, ""
 
 
-def _other_model(header: Header, mtp: SourceMtp, n_blocks: int, declared: int) -> str:
+def _other_model(
+    header: Header, checkpoint: Checkpoint, mtp: SourceMtp, *, n_blocks: int | None
+) -> str:
     """How the reference differs from the file, empty where it may be its source."""
     arch = header.architecture
     if mtp.arch is not None and mtp.arch != arch:
         return f"the reference becomes a {mtp.arch} file, this one is {arch or 'without a name'}"
-    counts = {n_blocks, n_blocks - declared}
-    if mtp.n_trunk and n_blocks and mtp.n_trunk not in counts:
+    width, n_embd = checkpoint.integer("hidden_size"), header.integer(f"{arch}.embedding_length")
+    if width and n_embd and width != n_embd:
+        return f"the reference has width {width}, the file {n_embd}"
+    declared = header.integer(f"{arch}.nextn_predict_layers") or 0
+    if mtp.n_trunk and n_blocks and mtp.n_trunk not in (n_blocks, n_blocks - declared):
         return f"the reference has {mtp.n_trunk} layers, the file {n_blocks - declared}"
     return ""
 

@@ -1,0 +1,168 @@
+"""What `inspect` says of a checkpoint: as the source of a GGUF, or by itself before conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gguftools.cli import render
+from gguftools.cli.contract_reference import (
+    ArrivalJSON,
+    CheckpointJSON,
+    ReferenceJSON,
+    SourceTensorJSON,
+)
+from gguftools.gguf.checkpoint import Checkpoint, open_checkpoint
+from gguftools.gguf.conversion import Conversion, Outcome, foretell
+from gguftools.gguf.mtp_expected import Expected
+from gguftools.gguf.problem import Problem
+from gguftools.gguf.reference import Arrival, ReferenceReport
+
+_OUTCOMES: dict[Outcome, str] = {
+    "none": "no MTP head, none written",
+    "kept": "the head is kept",
+    "unusable": "the head is written, llama.cpp cannot draft with it",
+    "separate": "the head is left out, and written apart with --mtp",
+    "dropped": "the head is dropped",
+    "plain": "a plain model, no head",
+    "will-not-load": "a file that llama.cpp does not load",
+    "fails": "conversion stops",
+    "unknown": "not known",
+}
+
+
+def reference_problem(report: ReferenceReport) -> tuple[Problem, ...]:
+    """The loss as a finding about the file."""
+    if not report.lost:
+        return ()
+    return (Problem(f"reference-{report.way}", "error", report.reason, report.fix),)
+
+
+def reference_json(report: ReferenceReport) -> ReferenceJSON:
+    """The `reference` of `inspect --json`."""
+    return ReferenceJSON(
+        path=report.where,
+        model_class=report.model_class,
+        declared=report.declared,
+        n_source=report.n_source,
+        lost=report.lost,
+        way=report.way,
+        reason=report.reason,
+        fix=report.fix,
+        tensors=[_arrival_json(row) for row in report.tensors],
+    )
+
+
+def print_reference(report: ReferenceReport) -> None:
+    """The tensors of the source and what became of each."""
+    render.line()
+    known = f" ({report.model_class})" if report.model_class else ""
+    render.facts([
+        ("made from", f"{report.where}{known}"),
+        ("its MTP head", f"{render.count(report.n_source, 'tensor')}, {report.reason}"),
+    ])  # fmt: skip
+    if report.tensors:
+        render.line()
+        head = ("source tensor", "in the GGUF", "arrived", "type", "shape")
+        render.table(head, (_row(row) for row in report.tensors))
+
+
+def inspect_checkpoint(place: str, *, as_json: bool) -> int:
+    """Say what conversion will do with the head of a checkpoint; 1 when it is lost."""
+    checkpoint = open_checkpoint(place)
+    found = foretell(checkpoint)
+    if as_json:
+        render.json_object(_checkpoint_json(checkpoint, found))
+    else:
+        _print_checkpoint(checkpoint, found)
+    return 0 if found.sound else 1
+
+
+def _print_checkpoint(checkpoint: Checkpoint, found: Conversion) -> None:
+    mtp = found.mtp
+    counted = "not counted in the config" if mtp.declared is None else str(mtp.declared)
+    render.line(checkpoint.where, style="bold")
+    render.line()
+    render.facts([
+        ("class", checkpoint.model_class or "?"),
+        ("becomes", mtp.arch or "?"),
+        ("layers", str(checkpoint.n_trunk or "?")),
+        ("MTP layers", counted + (f" ({mtp.key})" if mtp.key and mtp.declared else "")),
+        ("MTP tensors", str(len(mtp.parts))),
+        ("conversion", (_OUTCOMES[found.outcome], "green" if found.sound else "red")),
+    ])  # fmt: skip
+    if found.tensors:
+        render.line()
+        head = ("source tensor", "in the GGUF", "shape", "file")
+        rows = (
+            (
+                _label(want),
+                want.name or "-",
+                _shape(want.shape),
+                "read" if want.listed else "unread",
+            )
+            for want in found.tensors
+        )
+        render.table(head, rows)
+    render.line()
+    kind = "info" if found.sound else "error"
+    render.line(f"{kind}: {found.reason} [conversion-{found.way}]", style=render.STYLES[kind])
+    if found.fix:
+        render.line(f"  {found.fix}")
+
+
+def _checkpoint_json(checkpoint: Checkpoint, found: Conversion) -> CheckpointJSON:
+    mtp = found.mtp
+    return CheckpointJSON(
+        schema="gguftools.checkpoint/1",
+        path=checkpoint.where,
+        model_class=checkpoint.model_class,
+        architecture=mtp.arch,
+        n_layer=checkpoint.n_trunk,
+        declared=mtp.declared,
+        declared_key=mtp.key or None,
+        unlisted_files=list(mtp.unlisted_files),
+        missing_files=list(checkpoint.missing_files),
+        outcome=found.outcome,
+        way=found.way,
+        reason=found.reason,
+        fix=found.fix,
+        tensors=[_source_json(want) for want in found.tensors],
+    )
+
+
+def _source_json(want: Expected) -> SourceTensorJSON:
+    return SourceTensorJSON(
+        source=want.source,
+        n_sources=want.n_sources,
+        source_type=want.dtype,
+        listed=want.listed,
+        gguf=want.name,
+        expected_shape=None if want.shape is None else list(want.shape),
+    )
+
+
+def _arrival_json(row: Arrival) -> ArrivalJSON:
+    found = row.found
+    return ArrivalJSON(
+        **_source_json(row.expected),
+        arrived=row.arrived,
+        type=found.type.name if found else None,
+        shape=list(found.shape) if found else None,
+    )
+
+
+def _row(row: Arrival) -> Sequence[str]:
+    found, want = row.found, row.expected
+    shape = _shape(found.shape if found else want.shape)
+    if row.arrived == "wrong-shape":
+        shape += f", not {_shape(want.shape)}"
+    name = found.name if found else want.name
+    return _label(want), name or "-", row.arrived, found.type.name if found else "-", shape
+
+
+def _label(want: Expected) -> str:
+    return want.source if want.n_sources == 1 else f"{want.source} ({want.n_sources})"
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "?" if shape is None else " x ".join(map(str, shape)) or "1"
