@@ -12,13 +12,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 
 import click
 
-from gguftools.cli import commands, contract, contract_diff
+from gguftools.cli import commands, contract, contract_diff, contract_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"
 HOUSE = "<!-- house: written by scripts/docs.py -->"
 SCHEMAS = {
     "inspect": contract.InspectJSON,
+    "checkpoint": contract_reference.CheckpointJSON,
     "diff": contract_diff.DiffJSON,
     "pair": contract.PairJSON,
     "run": contract.RunJSON,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gguftools.errors import FormatError, GGUFToolsError, SourceError
-from gguftools.gguf.checkpoint import INDEX, is_checkpoint, open_checkpoint
+from gguftools.errors import FormatError, SourceError
+from gguftools.gguf.checkpoint import INDEX, open_checkpoint
 from gguftools.gguf.conversion import foretell
 from gguftools.gguf.safetensors import SourceTensor, header_length, json_object, parse_header
 from tests.models.checkpoint import config, head, safetensors, trunk, write_checkpoint, write_model
@@ -98,7 +98,7 @@ def test_only_headers_are_read_however_large_the_weights(tmp_path: Path) -> None
 def test_a_hostile_index_is_a_format_error(tmp_path: Path, text: str) -> None:
     place = write_model(tmp_path / "m", QWEN)
     (place / INDEX).write_text(text)
-    with pytest.raises(FormatError, match="weight_map|not a JSON object|not a file beside it"):
+    with pytest.raises(FormatError, match=r"weight_map|JSON object|not a file beside it"):
         open_checkpoint(str(place))
 
 
@@ -118,12 +118,9 @@ def test_a_hostile_config_gets_an_answer_or_one_clear_line(
     tmp_path: Path, model_class: str, changes: dict[str, Any]
 ) -> None:
     place = write_model(tmp_path / "m", model_class, **changes)
-    try:
-        found = foretell(open_checkpoint(str(place)))
-    except GGUFToolsError as err:
-        assert str(err)
-    else:
-        assert found.reason
+    found = foretell(open_checkpoint(str(place)))
+    assert found.reason
+    assert len(found.tensors) < 10_000
 
 
 def test_damaged_shards_name_themselves(tmp_path: Path) -> None:
@@ -145,11 +142,9 @@ def test_every_cut_of_a_header_is_a_format_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_checkpoint_is_told(tmp_path: Path) -> None:
-    assert not is_checkpoint(tmp_path)
     with pytest.raises(SourceError, match=r"no config\.json"):
         open_checkpoint(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    assert is_checkpoint(tmp_path)
     with pytest.raises(SourceError, match=r"no \*\.safetensors"):
         open_checkpoint(str(tmp_path))
     (tmp_path / "config.json").write_bytes(b"{" * 10)

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from gguftools.errors import FormatError, SourceError
+from gguftools.gguf.header import LongText
 from gguftools.gguf.integrity import check_integrity
+from gguftools.gguf.problem import Problem
 from gguftools.gguf.reader import HEADER_BYTES_MAX, N_STRINGS_MAX, read_header
 from gguftools.gguf.source import open_gguf
+from gguftools.gguf.templates import template_problems
 from tests.models import bytes as raw
 from tests.test_reader import every_kind
 
@@ -201,6 +204,65 @@ def test_a_sparse_file_of_50_gb_costs_no_more_than_the_bound(tmp_path: Path, nam
     bound: int | None = 3 * HEADER_BYTES_MAX if "longest string" in name else 4 << 20
     # Tracing two million steps takes seconds; what they hold is the buffer, 8 bytes each.
     assert words in refused(path, peak_max=None if "all the strings" in name else bound)
+
+
+def test_a_long_text_is_not_decoded_until_somebody_asks(tmp_path: Path) -> None:
+    """One wide character makes a str of four bytes per character out of all the others."""
+    text = b"a" * (20 << 20) + "\U0001f600".encode()
+    path = tmp_path / "model.gguf"
+    entries = [raw.entry(key, raw.STRING, text) for key in ("tokenizer.huggingface.json", "other")]
+    path.write_bytes(raw.header(entries))
+    tracemalloc.start()
+    header = open_gguf(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * len(text)
+    value = header.metadata["other"]
+    assert isinstance(value, LongText)
+    assert value.raw.tobytes() == text
+    assert header.text("other") == "a" * (4 << 20)
+    assert header.types["other"] == "string"
+
+
+def test_many_texts_together_are_not_decoded_either() -> None:
+    texts = [b"a" * (3 << 20)] * 7
+    content = raw.header([raw.entry(f"k{i}", raw.STRING, text) for i, text in enumerate(texts)])
+    kinds = [type(v) for v in read_header(io.BytesIO(content), "model.gguf").metadata.values()]
+    assert kinds == [str] * 5 + [LongText] * 2
+
+
+def test_ten_thousand_templates_are_answered_at_once() -> None:
+    entries = [
+        raw.entry(f"tokenizer.chat_template.{i}", raw.STRING, "{{ a.__class__ }}" * 50)
+        for i in range(10_000)
+    ]
+    header = read_header(io.BytesIO(raw.header(entries)), "model.gguf")
+    before = time.process_time()
+    found = template_problems(header)
+    assert time.process_time() - before < 1
+    assert len(found) < 100
+    assert found[-1].code == "template-count"
+
+
+def test_a_problem_is_one_printable_line() -> None:
+    problem = Problem("code", "error", "tensor a\n\x1b[2J\u202eb" + "x" * 5000)
+    assert problem.message.startswith(r"tensor a\n\x1b[2J\u202eb")
+    assert problem.message.isprintable()
+    assert len(problem.message) < 1100
+
+
+def test_an_architecture_of_megabytes_is_cut() -> None:
+    entries = [raw.entry("general.architecture", raw.STRING, "a" * (1 << 20))]
+    header = read_header(io.BytesIO(raw.header(entries, [ROW])), "model.gguf")
+    assert header.architecture == "a" * 64
+    assert all(len(problem.message) < 1000 for problem in check_integrity(header))
+
+
+def test_a_long_key_is_cut_in_the_message() -> None:
+    content = raw.header([raw.entry("k" * 60_000, raw.U32, 1)] * 2)
+    with pytest.raises(FormatError, match="appears twice") as caught:
+        read_header(io.BytesIO(content), "model.gguf")
+    assert len(str(caught.value)) < 500
 
 
 def test_a_header_cut_anywhere_is_a_format_error() -> None:

@@ -70,8 +70,7 @@ def gguf(checkpoint: Checkpoint, *, declared: int | None = 1, n_head: int = 1) -
         metadata[f"{arch}.nextn_predict_layers"] = declared
         for want in expected_tensors(checkpoint, mtp):
             assert want.name is not None
-            assert want.shape is not None
-            rows[want.name] = TensorInfo(want.name, want.shape, ggml_type(8), 0)
+            rows[want.name] = TensorInfo(want.name, want.shape or (1,), ggml_type(8), 0)
     return Header(3, "<", 32, metadata, {}, rows, (Shard("model.gguf", 0, 0, len(rows)),))
 
 
@@ -112,7 +111,8 @@ def test_every_tensor_of_a_head_has_its_place(tmp_path: Path, model_class: str) 
     if FAMILIES[model_class].naming == "dropped":
         assert {want.name for want in wanted} == {None}
         return
-    assert all(want.name and want.shape for want in wanted)
+    assert all(want.name for want in wanted)
+    assert all(want.shape or want.name == "token_embd.weight" for want in wanted)
     assert len({want.name for want in wanted}) == len(wanted)
 
 
@@ -363,8 +363,9 @@ def test_c26_count_stripped_and_tensors_kept(tmp_path: Path) -> None:
 
 
 def test_c28_a_count_nested_in_text_config_is_found(tmp_path: Path) -> None:
-    nested = {"num_hidden_layers": 2, "mtp_num_hidden_layers": 1}
-    changes = {"mtp_num_hidden_layers": ..., "num_hidden_layers": ..., "text_config": nested}
+    nested: dict[str, Any] = {"num_hidden_layers": 2, "mtp_num_hidden_layers": 1}
+    changes: dict[str, Any] = {"mtp_num_hidden_layers": ..., "num_hidden_layers": ...}
+    changes["text_config"] = nested
     assert foretell(model(tmp_path, QWEN, **changes)).outcome == "kept"
     null = nested | {"mtp_num_hidden_layers": None}
     found = foretell(damaged(tmp_path, QWEN, **(changes | {"text_config": null})))

@@ -65,6 +65,13 @@ def test_only_config_index_and_headers_are_fetched(folder: Path) -> None:
         assert hub.n_sent < 80_000
 
 
+def test_a_redirect_is_followed_with_its_range(folder: Path) -> None:
+    with serve(Hub(folder, redirect=True)) as hub:
+        assert ask(hub) == ["kept", "kept", 15, ""]
+        assert all(wanted for path, wanted in hub.asked if "/cdn/" in path)
+        assert hub.n_sent < 80_000
+
+
 def test_a_long_header_is_fetched_in_two_ranges(tmp_path: Path) -> None:
     many = head(QWEN) | {f"model.layers.0.bias.{'x' * 200}.{i}": (1,) for i in range(400)}
     shards = {"model.safetensors": trunk(QWEN) | many}

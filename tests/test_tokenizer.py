@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 
 import pytest
 
 from gguftools.gguf.reader import read_header
+from gguftools.gguf.strings import RUN, StringArray
+from gguftools.gguf.token_texts import N_TOKENS_CHECKED, first_duplicate
 from gguftools.gguf.tokenizer import PRE_TOKENIZERS, Vocab, read_vocab, vocab_problems
 from tests.models import bytes as raw
 from tests.models.tiny_vocab import (
@@ -169,3 +172,69 @@ def test_a_file_that_is_no_model_needs_no_tokenizer(type_: str) -> None:
     entries = [raw.entry("general.architecture", raw.STRING, "llama")]
     entries.append(raw.entry("general.type", raw.STRING, type_))
     assert vocab_problems(read_header(io.BytesIO(raw.header(entries)), "x.gguf")) == []
+
+
+def _array(texts: list[bytes], order: str = "<") -> StringArray:
+    data = raw.header([raw.array("k", raw.STRING, texts, order=order)], order=order)
+    value = read_header(io.BytesIO(data), "texts.gguf").metadata["k"]
+    assert isinstance(value, StringArray)
+    return value
+
+
+def _as_read(texts: list[bytes]) -> list[bytes]:
+    return [t.split(b"\0")[0] or b"[EMPTY_%d]" % i for i, t in enumerate(texts)]
+
+
+def _first_duplicate_slowly(texts: list[bytes]) -> tuple[int, int] | None:
+    seen: dict[bytes, int] = {}
+    for i, text in enumerate(_as_read(texts)):
+        if text in seen:
+            return seen[text], i
+        seen[text] = i
+    return None
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_the_first_two_equal_texts_are_found_whatever_lies_between(order: str) -> None:
+    rng, n_found = random.Random(3), 0
+    for n in [*range(12), 63, 255, 256, 257, 511, 1200, 3000] * 3:
+        texts = [b"%x" % i for i in range(n)]
+        for _ in range(rng.choice((0, 1, 4))):
+            at, other = (rng.randrange(n) if n else 0 for _ in range(2))
+            odd = [b"", b"\0", b"a\0b", b"\6" + bytes(7), b"x" * 64, b"x" * 300, b"[EMPTY_7]"]
+            texts[at : at + 1] = [rng.choice([*odd, *texts[other : other + 1]])]
+        expected = _first_duplicate_slowly(texts)
+        assert first_duplicate(_array(texts, order)) == expected
+        assert first_duplicate(StringArray(_array(texts, order).raw, len(texts), order)) == expected  # type: ignore[arg-type]
+        n_found += expected is not None
+    assert 5 < n_found < 50
+
+
+def test_a_length_that_hides_in_a_text_is_not_taken_for_one() -> None:
+    """Runs that a search could split elsewhere than where the lengths say."""
+    trap = b"q" * 70 + b"\3" + bytes(7) + b"abc" + b"\3" + bytes(7)
+    texts = [trap, *(b"%03x" % i for i in range(RUN - 1))]
+    assert first_duplicate(_array(texts)) is None
+    assert first_duplicate(_array([*texts, b"00f"])) == (16, RUN)
+
+
+def test_strings_of_every_length_are_walked_in_runs() -> None:
+    rng = random.Random(5)
+    for _ in range(20):
+        top = rng.choice((8, 63, 66, 300))
+        texts = [rng.randbytes(rng.randrange(top)) for _ in range(rng.randrange(4 * RUN))]
+        array = _array(texts)
+        assert list(array) == texts
+        assert [n for n, _, _ in array.runs()] == [
+            min(RUN, len(texts) - i) for i in range(0, len(texts), RUN)
+        ] or not texts
+
+
+def test_a_vocabulary_of_absurd_length_is_not_searched_and_says_so() -> None:
+    n = N_TOKENS_CHECKED + 1
+    entries = [
+        raw.entry("tokenizer.ggml.model", raw.STRING, "llama"),
+        raw.array("tokenizer.ggml.tokens", raw.STRING, [], count=n) + bytes(8 * n),
+    ]
+    found = vocab_problems(read_header(io.BytesIO(raw.header(entries)), "long.gguf"))
+    assert [(p.code, p.severity) for p in found] == [("tokens-unchecked", "warning")]

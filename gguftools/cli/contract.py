@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from gguftools.cli.contract_reference import ReferenceJSON
+
 
 class HeadJSON(TypedDict):
     """One MTP block; `missing` and `wrong_shape` name tensors."""
@@ -63,6 +65,7 @@ class InspectJSON(TypedDict):
     mtp: MtpJSON
     draft_kind: str | None
     deep: DeepJSON | None
+    reference: ReferenceJSON | None
     problems: list[ProblemJSON]
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from gguftools.gguf.conversion import Outcome, Way
-from gguftools.gguf.reference import Arrived, LostWay
+from gguftools.gguf.lost_ways import Arrived, LostWay, Outcome, Way
 
 
 class SourceTensorJSON(TypedDict):

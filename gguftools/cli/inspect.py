@@ -12,7 +12,13 @@ from gguftools.cli import render
 from gguftools.cli.contract import HeadJSON, InspectJSON, MtpJSON, ProblemJSON
 from gguftools.cli.deep import deep_json, print_deep, read_tensors
 from gguftools.cli.options import FILE, color_option, json_option
-from gguftools.errors import UsageError
+from gguftools.cli.reference import (
+    inspect_checkpoint,
+    print_reference,
+    read_reference,
+    reference_json,
+    reference_problem,
+)
 from gguftools.gguf.problem import Problem
 from gguftools.gguf.report import InspectReport, inspect_header
 from gguftools.gguf.source import open_gguf
@@ -20,6 +26,7 @@ from gguftools.pairing.kinds import draft_kind
 
 if TYPE_CHECKING:
     from gguftools.gguf.deep import DeepReport
+    from gguftools.gguf.reference import ReferenceReport
 
 
 @click.command(short_help="What is in a file, and did its MTP head survive?")
@@ -27,17 +34,17 @@ if TYPE_CHECKING:
 @click.option("--deep", is_flag=True, help="Read the tensors too: NaN, Inf, dead or copied heads.")
 @click.option(
     "--reference",
-    type=FILE,
-    help="With --deep: the GGUF or the checkpoint folder it was made from, to compare the head to.",
+    help="What it was made from: a checkpoint (folder, or Hub user/repo[@revision]) to say where "
+    "the head was lost; with --deep a GGUF or a folder, to compare the head's values to.",
 )
 @json_option
 @color_option
-def inspect(file: Path, deep: bool, reference: Path | None, as_json: bool) -> int:
+def inspect(file: Path, deep: bool, reference: str | None, as_json: bool) -> int:
     """Say what the GGUF model FILE holds and whether its MTP head survived.
 
     Only the header is read, with --deep every tensor. Of a split model any shard may be named; all
-    are read as one.
-    Exit code 1 when something is broken, with what to do about it.
+    are read as one. Of the folder of a Hugging Face checkpoint it says what conversion will do
+    with the head. Exit code 1 when something is broken, with what to do about it.
 
     \b
     Examples:
@@ -45,19 +52,23 @@ def inspect(file: Path, deep: bool, reference: Path | None, as_json: bool) -> in
       gguftools model.gguf                      the same
       gguftools inspect model-00001-of-00004.gguf
       gguftools inspect model.gguf --json | jq .mtp.state
+      gguftools inspect model.gguf --reference Qwen/Qwen3.5-9B
+      gguftools inspect checkpoint-folder/      before it is converted
       gguftools inspect model-Q4_K_M.gguf --deep --reference model-F16.gguf
     """
-    if reference and not deep:
-        raise UsageError("--reference needs --deep", hint="gguftools diff compares two headers")
+    if (file / "config.json").is_file() and not (deep or reference):
+        return inspect_checkpoint(str(file), as_json=as_json)
     report, found = inspect_header(open_gguf(file)), None
+    source = read_reference(report.header, reference, deep=deep) if reference else None
+    problems = reference_problem(source)
     if deep:
-        found, problems = read_tensors(report.header, reference)
-        report = replace(report, problems=_by_severity((*report.problems, *problems)))
+        found, more = read_tensors(report.header, Path(reference) if reference else None)
+        problems = (*problems, *more)
+    report = replace(report, problems=_by_severity((*report.problems, *problems)))
     if as_json:
-        compared = str(reference) if reference else None
-        render.json_object(_json(report, str(file), found, compared))
+        render.json_object(_json(report, str(file), found, reference, source))
     else:
-        _print(report, found)
+        _print(report, found, source)
     return 0 if report.sound else 1
 
 
@@ -66,7 +77,11 @@ def _by_severity(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
 
 
 def _json(
-    report: InspectReport, path: str, deep: DeepReport | None, reference: str | None
+    report: InspectReport,
+    path: str,
+    deep: DeepReport | None,
+    reference: str | None,
+    source: ReferenceReport | None,
 ) -> InspectJSON:
     hparams, vocab = report.hparams, report.vocab
     return InspectJSON(
@@ -92,6 +107,7 @@ def _json(
         mtp=_mtp_json(report),
         draft_kind=draft_kind(report.header),
         deep=deep_json(report.header, deep, reference) if deep else None,
+        reference=reference_json(source) if source else None,
         problems=[
             ProblemJSON(code=p.code, severity=p.severity, message=p.message, hint=p.hint)
             for p in report.problems
@@ -120,7 +136,7 @@ def _mtp_json(report: InspectReport) -> MtpJSON:
     )
 
 
-def _print(report: InspectReport, deep: DeepReport | None) -> None:
+def _print(report: InspectReport, deep: DeepReport | None, source: ReferenceReport | None) -> None:
     shards = report.header.shards
     render.line(report.name or Path(shards[0].path).name, style="bold")
     places = shards[0].path if len(shards) == 1 else f"{shards[0].path} and {len(shards) - 1} more"
@@ -130,6 +146,8 @@ def _print(report: InspectReport, deep: DeepReport | None) -> None:
     render.line()
     head = ("tensors", "parameters", "size", "bits", "types")
     render.table(head, _groups(report), right=(1, 2, 3))
+    if source:
+        print_reference(source)
     if deep:
         print_deep(report.header, deep)
     for problem in report.problems:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gguftools.cli import render
 from gguftools.cli.contract_reference import (
@@ -11,11 +13,17 @@ from gguftools.cli.contract_reference import (
     ReferenceJSON,
     SourceTensorJSON,
 )
-from gguftools.gguf.checkpoint import Checkpoint, open_checkpoint
-from gguftools.gguf.conversion import Conversion, Outcome, foretell
-from gguftools.gguf.mtp_expected import Expected
+from gguftools.errors import UsageError
+from gguftools.gguf.header import Header
+from gguftools.gguf.lost_ways import Outcome
 from gguftools.gguf.problem import Problem
-from gguftools.gguf.reference import Arrival, ReferenceReport
+
+# Its modules are loaded when a checkpoint is named, and not for every file.
+if TYPE_CHECKING:
+    from gguftools.gguf.checkpoint import Checkpoint
+    from gguftools.gguf.conversion import Conversion
+    from gguftools.gguf.mtp_expected import Expected
+    from gguftools.gguf.reference import Arrival, ReferenceReport
 
 _OUTCOMES: dict[Outcome, str] = {
     "none": "no MTP head, none written",
@@ -30,9 +38,26 @@ _OUTCOMES: dict[Outcome, str] = {
 }
 
 
-def reference_problem(report: ReferenceReport) -> tuple[Problem, ...]:
+def read_reference(header: Header, place: str, *, deep: bool) -> ReferenceReport | None:
+    """The file against the checkpoint named by --reference; None for a GGUF."""
+    from gguftools.gguf.checkpoint import open_checkpoint
+    from gguftools.gguf.reference import compare
+
+    if Path(place).is_file():
+        if not deep:
+            hint = "gguftools diff compares two headers"
+            raise UsageError("a GGUF as --reference needs --deep", where=place, hint=hint)
+        return None
+    checkpoint = open_checkpoint(place)
+    if deep and not checkpoint.local:
+        hint = "download it, or leave --deep away"
+        raise UsageError("the weights of a Hub repository are not read", where=place, hint=hint)
+    return compare(header, checkpoint)
+
+
+def reference_problem(report: ReferenceReport | None) -> tuple[Problem, ...]:
     """The loss as a finding about the file."""
-    if not report.lost:
+    if report is None or not report.lost:
         return ()
     return (Problem(f"reference-{report.way}", "error", report.reason, report.fix),)
 
@@ -56,9 +81,12 @@ def print_reference(report: ReferenceReport) -> None:
     """The tensors of the source and what became of each."""
     render.line()
     known = f" ({report.model_class})" if report.model_class else ""
+    outcome = report.reason
+    if report.lost:
+        outcome = f"{report.n_arrived} of {len(report.tensors)} arrived"
     render.facts([
         ("made from", f"{report.where}{known}"),
-        ("its MTP head", f"{render.count(report.n_source, 'tensor')}, {report.reason}"),
+        ("its MTP head", f"{render.count(report.n_source, 'tensor')}; {outcome}"),
     ])  # fmt: skip
     if report.tensors:
         render.line()
@@ -68,6 +96,9 @@ def print_reference(report: ReferenceReport) -> None:
 
 def inspect_checkpoint(place: str, *, as_json: bool) -> int:
     """Say what conversion will do with the head of a checkpoint; 1 when it is lost."""
+    from gguftools.gguf.checkpoint import open_checkpoint
+    from gguftools.gguf.conversion import foretell
+
     checkpoint = open_checkpoint(place)
     found = foretell(checkpoint)
     if as_json:

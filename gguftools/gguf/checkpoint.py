@@ -101,11 +101,6 @@ class Checkpoint:
         return len(blocks) if isinstance(blocks, list) else self.integer(*LAYER_KEYS)
 
 
-def is_checkpoint(path: Path) -> bool:
-    """Whether a folder looks like a Hugging Face checkpoint."""
-    return (path / "config.json").is_file() or (path / INDEX).is_file()
-
-
 def open_checkpoint(place: str) -> Checkpoint:
     """The checkpoint in a folder, or in a Hub repository `user/repo[@revision]`."""
     path = Path(place)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from gguftools.gguf.checkpoint import INDEX, Checkpoint
 from gguftools.gguf.ggml_types import ggml_type
 from gguftools.gguf.header import Header, Shard, TensorInfo, Value
-from gguftools.gguf.hparams import read_hparams
+from gguftools.gguf.hparams import N_LAYER_MAX, read_hparams
+from gguftools.gguf.lost_ways import Outcome, Way
 from gguftools.gguf.mtp_expected import Expected, expected_tensors
 from gguftools.gguf.mtp_remedy import (
     convert_command,
@@ -24,17 +24,6 @@ from gguftools.gguf.nextn_file import EH_PROJ
 from gguftools.gguf.nextn_table import MTP_ARCHS
 from gguftools.gguf.reference_table import CONVERTER_BUILD, Family
 from gguftools.gguf.shapes import shape_names
-
-# "plain": a model without a head, its key may stay. "separate": only --mtp writes the head.
-Outcome = Literal[
-    "none", "kept", "unusable", "separate", "dropped", "plain", "will-not-load", "fails", "unknown"
-]
-# The ways a head is lost, and "none" and "kept" where it is not.
-Way = Literal[
-    "none", "kept", "by-design", "flag-needed", "shard-unlisted", "shard-missing",
-    "weights-missing", "count-missing", "count-null", "count-wrong", "name-unknown",
-    "head-incomplete", "no-graph", "class-unknown",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +70,10 @@ def _verdict(checkpoint: Checkpoint, mtp: SourceMtp, tensors: tuple[Expected, ..
     if mtp.n_trunk is None:
         what = "the config has no num_hidden_layers: conversion stops"
         return "fails", "count-missing", what, "restore num_hidden_layers in config.json"
+    if mtp.n_trunk + mtp.promised > N_LAYER_MAX:
+        n = mtp.n_trunk + mtp.promised
+        what = f"the config counts {n} layers; llama.cpp loads at most {N_LAYER_MAX}"
+        return "will-not-load", "count-wrong", what, "correct the counts in config.json"
     if mtp.is_null and family.null_fails:
         n = len(mtp.blocks)
         what = f"{mtp.key} is null: conversion stops with a TypeError"
@@ -182,7 +175,8 @@ def _nothing(checkpoint: Checkpoint, mtp: SourceMtp, family: Family, outcome: Ou
     if not mtp.promised:
         return "none", "none", "the checkpoint has no MTP head", ""
     key = mtp.key or "the converter"
-    what = f"{key} promises {mtp.promised}, the weights hold no MTP tensor"
+    weights = "the listed weights" if mtp.parts else "the weights"
+    what = f"{key} promises {mtp.promised}, {weights} hold no MTP tensor"
     if outcome == "will-not-load":
         what += f": the converted file lacks blk.{mtp.n_trunk}.* and llama.cpp does not load it"
     elif not family.drops:

@@ -72,6 +72,8 @@ def _pieces(checkpoint: Checkpoint, mtp: SourceMtp, part: Part) -> Iterator[_Pie
     if part.blocks is None:
         stem, suffix = _split(part.rest)
         to = MODEL_NAMES.get(naming, {}).get(stem) if naming != "qwen" else None
+        if to == "token_embd":
+            shape = None  # cut to the tokenizer's length (conversion/gemma.py:162)
         yield _Piece(tensor.name, tensor, to and to + (suffix or ".weight"), shape)
         return
     for block in part.blocks:

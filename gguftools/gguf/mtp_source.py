@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gguftools.gguf.checkpoint import Checkpoint, speaks_of_mtp
+from gguftools.gguf.hparams import N_LAYER_MAX
 from gguftools.gguf.nextn_table import MTP_ARCHS
 from gguftools.gguf.reference_table import EH_HALVES, FAMILIES, MODEL_NAMES, MTP_KEYS, Family
 from gguftools.gguf.safetensors import SourceTensor
@@ -157,7 +158,7 @@ def _mtp_part(
     checkpoint: Checkpoint, family: Family, plain: str, tensor: SourceTensor, first: int
 ) -> Part:
     """`mtp.layers.i.*`, and `mtp.fc` and its norms beside them."""
-    count = max(checkpoint.integer(family.key) or 0, 1)
+    count = min(max(checkpoint.integer(family.key) or 0, 1), N_LAYER_MAX)
     every = tuple(range(first, first + count))
     part = _numbered(plain, "mtp.layers.", tensor, first)
     if part.blocks is not None:

@@ -23,21 +23,15 @@ from gguftools.gguf.header import (
     TensorInfo,
     Value,
 )
+from gguftools.gguf.lookalikes import looks_like
 from gguftools.gguf.strings import RUN, ByteOrder, StringArray, short_run
 
 __all__ = [
-    "Array",
-    "Header",
-    "LongText",
-    "NumericArray",
-    "Shard",
-    "StringArray",
-    "TensorInfo",
-    "Value",
+    "Array", "Header", "LongText", "NumericArray", "Shard", "StringArray", "TensorInfo", "Value",
     "read_header",
-]
+]  # fmt: skip
 
-# Our own bounds, far above any model in use (largest seen: 262k tokens, 35 MB tokenizer.json).
+# Our own bounds, far above any model in use.
 HEADER_BYTES_MAX = 64 << 20
 N_METADATA_MAX = 1 << 16
 N_TENSORS_MAX = 1 << 16
@@ -116,7 +110,7 @@ class _Parser:
         self._need(24)
         magic = bytes(self.buf[:4])
         if magic != b"GGUF":
-            self._fail(f"not a GGUF file: it starts with {magic!r}{_guess(self.buf)}")
+            self._fail(f"not a GGUF file: it starts with {magic!r}{looks_like(self.buf)}")
         self.pos = 4
         version = self._number("I")
         if version & 0xFFFF == 0 and version:
@@ -300,21 +294,3 @@ class _Place(NamedTuple):
         if self.type_name == "text":
             return LongText(raw)
         return StringArray(raw, self.n, order, marks=self.marks)
-
-
-def _guess(head: bytearray) -> str:
-    """What a file that is not GGUF probably is."""
-    start = bytes(head[:512]).lstrip().lower()
-    if start.startswith((b"<!doctype", b"<html")):
-        return ", an HTML page (a login or error page saved as a model?)"
-    if start.startswith(b"version https://git-lfs"):
-        return ", a Git LFS pointer (run: git lfs pull)"
-    if start.startswith((b"ggml", b"ggjt", b"ggla", b"tjgg", b"lmgg", b"fmgg")):
-        return ", the GGML format before GGUF (convert it again)"
-    if start.startswith(b"pk\x03\x04"):
-        return ", a zip archive (a PyTorch checkpoint?)"
-    if head[8:10] == b'{"':
-        return ", a safetensors file (convert it: convert_hf_to_gguf.py)"
-    if start.startswith((b'{"', b"[{")):
-        return ", JSON (an error message saved as a model?)"
-    return ", only zero bytes" if start and not start.strip(b"\0") else ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from gguftools.gguf.checkpoint import Checkpoint
 from gguftools.gguf.header import Header, TensorInfo
+from gguftools.gguf.lost_ways import Arrived, LostWay
 from gguftools.gguf.mtp_expected import Expected, Shape, expected_tensors
 from gguftools.gguf.mtp_remedy import (
     convert_command,
@@ -18,13 +18,6 @@ from gguftools.gguf.mtp_remedy import (
 from gguftools.gguf.mtp_source import SourceMtp, source_mtp
 from gguftools.gguf.reference_table import CONVERTER_BUILD
 
-Arrived = Literal["yes", "no", "wrong-shape", "unknown"]
-# Where the head was lost; "arrived" and "none" are no loss.
-LostWay = Literal[
-    "arrived", "none", "other-model", "by-design", "flag-needed", "shard-unlisted",
-    "weights-missing", "count-missing", "not-converted", "pruned", "stripped", "partial",
-    "wrong-shape",
-]  # fmt: skip
 # `--fuse-qkv` and `--fuse-gate-up-exps` write these instead.
 _FUSED = {
     "attn_q": "attn_qkv", "attn_k": "attn_qkv", "attn_v": "attn_qkv",
@@ -139,7 +132,7 @@ def _verdict(
         return True, "wrong-shape", what, convert_command(checkpoint)
     if not known:
         return _all_lost(checkpoint, mtp, rows, declared=declared, pruned=pruned)
-    what = f"all {len(known)} tensors of the source's MTP head are in the file"
+    what = f"all of it is in the file, as {len(known)} tensors"
     return False, "arrived", what, ""
 
 

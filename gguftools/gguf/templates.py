@@ -15,6 +15,7 @@ from gguftools.gguf.problem import Problem, Severity
 from gguftools.gguf.reader import Header
 
 N_CHARS_SCANNED = 1 << 20  # the largest template in use has some 20,000 characters
+N_TEMPLATES_SEARCHED = 32  # of one file; in use are up to four
 _KEY = "tokenizer.chat_template"
 _SNIPPET_CHARS = 60
 _VISIBLE_JOINERS = frozenset({"\u200c", "\u200d", "\u00ad"})  # scripts and emoji need them
@@ -98,8 +99,14 @@ def template_problems(header: Header) -> list[Problem]:
     if kind != "string":
         found.append(Problem("template-type", "warning", f"{_KEY} is {kind}, not a string: "
                              "llama.cpp does not use it"))  # fmt: skip
-    for template in chat_templates(header):
+    n_left = N_CHARS_SCANNED
+    for i, template in enumerate(chat_templates(header)):
+        if i == N_TEMPLATES_SEARCHED or n_left <= 0:
+            found.append(Problem("template-count", "warning", f"{template.key} and what follows it "
+                                 "was not searched: so many templates are not usual"))  # fmt: skip
+            break
         found += dangers(template)
+        n_left -= len(template.text)
     return found
 
 

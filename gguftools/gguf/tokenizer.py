@@ -5,13 +5,11 @@ Read off src/llama-vocab.cpp, llama_vocab::impl::load, b11434; line numbers belo
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gguftools.gguf.problem import Problem
 from gguftools.gguf.reader import Header, NumericArray, StringArray
-from gguftools.gguf.strings import short_text
+from gguftools.gguf.token_texts import N_TOKENS_CHECKED, first_duplicate, token_texts
 
 # tokenizer.ggml.model -> type, default BOS, EOS, add_bos, add_eos; :1978-2145 and :2455-2486.
 _MODELS: dict[str, tuple[str, int | None, int | None, bool, bool]] = {
@@ -50,9 +48,6 @@ _PRE_OTHERS = frozenset({
     "laguna", "minimax-m2", "solar-open", "mellum2",
 })  # fmt: skip
 PRE_TOKENIZERS = _PRE_ADDS_BOS | _PRE_WITHOUT_BOS | _PRE_FORCES_BOS | _PRE_OTHERS
-
-N_TOKENS_CHECKED = 1 << 20  # four times the largest vocabulary in use
-_MANY_BYTES = 16 << 20  # of a vocabulary this long only the hashes of its texts are kept
 
 _KMER_MARKER = b"\xee\x80\x80"  # U+E000 behind each k-mer of a hybriddna vocabulary, :1681
 _KEY = "tokenizer.ggml."
@@ -95,7 +90,7 @@ class Vocab:
 
         From id `first` on, whose entry lies `offset` bytes into the array.
         """
-        texts = _texts(self.tokens, first, offset)
+        texts = token_texts(self.tokens, first, offset)
         return _without_markers(texts) if self.model == "hybriddna" else texts
 
 
@@ -146,21 +141,6 @@ def vocab_problems(header: Header) -> list[Problem]:
 def _is_no_model(header: Header) -> bool:
     """Adapters, projectors and the like have no tokenizer, and need none."""
     return header.architecture in ("", "clip") or header.text("general.type") in _NO_MODEL
-
-
-def _texts(tokens: StringArray, first: int = 0, offset: int = 0) -> list[bytes]:
-    """The texts as C strings, from one copy of the array: slicing bytes is what costs least."""
-    unpack, data, pos = struct.Struct(f"{tokens.order}Q").unpack_from, bytes(tokens.raw), offset
-    texts = []
-    for _ in range(first, tokens.count):
-        start = pos + 8
-        pos = start + unpack(data, pos)[0]
-        texts.append(data[start:pos])
-    if b"\0" in b"".join(texts):
-        texts = [text.split(b"\0", 1)[0] for text in texts]
-    if b"" in texts:
-        texts = [text or b"[EMPTY_%d]" % i for i, text in enumerate(texts, first)]
-    return texts
 
 
 def _without_markers(texts: list[bytes]) -> list[bytes]:
@@ -248,49 +228,8 @@ def _duplicate_problems(tokens: StringArray) -> list[Problem]:
     if len(tokens) > N_TOKENS_CHECKED:
         what = f"{len(tokens)} tokens: more than the {N_TOKENS_CHECKED} searched for equal texts"
         return [Problem("tokens-unchecked", "warning", what)]
-    if _distinct(tokens) or (pair := _first_duplicate(tokens)) is None:
+    if (pair := first_duplicate(tokens)) is None:
         return []
     return [Problem("token-duplicate", "error", f"tokens {pair[0]} and {pair[1]} have the same "
                     "text: llama.cpp aborts while loading the vocabulary",
                     "convert the model again")]  # fmt: skip
-
-
-def _distinct(tokens: StringArray) -> bool:
-    """Whether the texts surely differ; they are compared with the lengths before them.
-
-    Most runs of tokens are short texts without NUL, which a regular expression takes at once.
-    """
-    seen: set[bytes | int] = set()
-    find, i, many = short_text().findall, 0, len(tokens.raw) > _MANY_BYTES
-    for n, start, end in tokens.runs():
-        found: Iterable[bytes] = find(tokens.raw, start, end) if tokens.order == "<" else ()
-        if sum(map(len, found)) != end - start:
-            found = _entries(tokens, tokens.raw[start:end], i, n)
-        seen.update(map(hash, found) if many else found)
-        i += n
-    return len(seen) == len(tokens)
-
-
-def _entries(tokens: StringArray, run: memoryview, first: int, n: int) -> Iterator[bytes]:
-    """The texts of some tokens as llama.cpp takes them, each behind its little-endian length."""
-    for i, text in enumerate(StringArray(run, n, tokens.order), first):
-        as_read = _c_text(text, i)
-        yield struct.pack("<Q", len(as_read)) + as_read
-
-
-def _c_text(text: bytes, token_id: int) -> bytes:
-    return text.partition(b"\0")[0] or b"[EMPTY_%d]" % token_id
-
-
-def _first_duplicate(tokens: StringArray) -> tuple[int, int] | None:
-    """The first token whose text came before, and where; in little memory."""
-    hashes: set[int] = set()
-    for i, text in enumerate(map(_c_text, tokens, range(len(tokens)))):
-        h = hash(text)
-        if h not in hashes:
-            hashes.add(h)
-            continue
-        for j, earlier in zip(range(i), map(_c_text, tokens, range(i)), strict=False):
-            if earlier == text:
-                return j, i
-    return None

@@ -30,7 +30,7 @@ def log_odds(p: float | None) -> float | None:
 class Level:
     """Which of LEVELS the text is at now. It may jump at every token, to where it often was."""
 
-    __slots__ = ("_n_new", "_usual", "jump", "now", "prior", "slow")
+    __slots__ = ("_n_idle", "_n_new", "_usual", "jump", "now", "prior", "slow")
 
     def __init__(self, *, mean: float, sd: float, jump: float) -> None:
         weights = [math.exp(-0.5 * ((level - mean) / sd) ** 2) for level in LEVELS]
@@ -38,7 +38,7 @@ class Level:
         self.prior = [w / total for w in weights]
         self.now = self.prior
         self.jump = jump
-        self._n_new = 0
+        self._n_new = self._n_idle = 0
         self.slow = self.prior
         self._usual = self.prior
 
@@ -59,7 +59,10 @@ class Level:
 
     def idle(self, n_tokens: int) -> None:
         """Nothing was tried for n_tokens tokens: fade, or off would be for ever."""
-        self._drift(self.prior, min(1.0, 0.0005 * n_tokens))
+        self._n_idle += n_tokens
+        if self._n_idle >= 32:
+            self._drift(self.prior, min(1.0, 0.0005 * self._n_idle))
+            self._n_idle = 0
         self._relax(self.now, n_tokens, 1.0)
 
     def _relax(self, joint: list[float], n_tokens: int, total: float) -> None:

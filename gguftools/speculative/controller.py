@@ -15,7 +15,7 @@ X_BINS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)  # log odds of a drafter's c
 EVEN = [1.0 / len(X_BINS)] * len(X_BINS)
 COST_MAX = 2.0  # whatever was predicted, one probe must stay affordable
 N_LEARN = 2  # tokens in each of the first drafts, which are there to learn costs
-N_SLEEP_MAX = 8  # plain decodes after which a drafter that is off is looked at again
+N_SLEEP_MAX = 5  # plain decodes after which a drafter that is off is looked at again
 N_AMORTIZE = 32.0  # rounds that catching up is expected to serve
 MOVED = 0.02  # change of survival that makes a new plan worth its time
 
@@ -111,7 +111,7 @@ class Controller:
             n_fits -= 1
         if n_fits < self._least:
             return 0
-        if self.costs.n_verified < 1.2:
+        if self.costs.n_verified < 2:
             self._learning = True
             return min(max(N_LEARN, self.draft_min), n_fits)
         n_draft = self._length(n_fits, self._rate * catch_up / N_AMORTIZE)

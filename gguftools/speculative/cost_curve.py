@@ -11,6 +11,8 @@ WEIGHT_MAX = 40.0  # samples
 LIMIT = 1.8  # a draft that took longer than this times what was expected
 STALL = 2.0  # plain decodes that a stall in a draft may be charged
 SURPRISE = 1.3
+FADE = 0.99
+N_FADE = 32  # passes
 N_ALIKE = 3  # surprises in a row that are no accident
 GAP_MIN = 2  # tokens; what a drafter in use catches up belongs to its first token
 SLOPE = 0.15  # of a verify row, before anything was measured
@@ -36,6 +38,7 @@ class CostCurve:
         self.catch_up = 0.0  # per token while it was off
         self.noise = 0.1
         self.known = False  # whether ratios mean something
+        self.n_verified = 0  # passes over more than one row
         self.n_bad = self.n_built = 0
         self.weight = [0.0, 1.3] + [0.0] * (n_rows - 1)
         self._mean = [0.0, 1.0] + [0.0] * (n_rows - 1)
@@ -43,12 +46,8 @@ class CostCurve:
         self._n_drafts = self._n_catch_ups = self._n_fast = 0
         self._side = self._n_alike = 0
         self._stale = 0.0
+        self._n_unbuilt = 0
         self._build()
-
-    @property
-    def n_verified(self) -> float:
-        """Passes over more than one row, the first of each number counting little."""
-        return sum(self.weight[2:])
 
     def new_reply(self) -> None:
         """The context jumped: look for the time scale afresh, keep the shape."""
@@ -117,8 +116,20 @@ class CostCurve:
         self.weight[1] = max(1.0, self.weight[1] * 0.997)
         self.weight[n] = min(weight + new, WEIGHT_MAX)
         self._stale += gain * abs(value / (mean or value) - 1.0)
-        if self._stale > 0.04 or weight < 3.0:
+        if n > 1:
+            self.n_verified += 1
+            self._n_unbuilt += 1
+        if self._stale > 0.04 or weight < 3.0 or self._n_unbuilt >= N_FADE:
+            self._fade()
             self._build()
+
+    def _fade(self) -> None:
+        """A few samples of some number of rows lose weight while others come in: they may lie."""
+        keep = FADE**self._n_unbuilt
+        for n, weight in enumerate(self.weight):
+            if n > 1 and weight < 3.0:
+                self.weight[n] = weight * keep if weight > 0.02 else 0.0
+        self._n_unbuilt = 0
 
     def _build(self) -> None:
         """A line through n >= 2, which may start off the plain decode, plus smoothed residuals."""
@@ -126,10 +137,11 @@ class CostCurve:
         self.n_built += 1
         weight, plain, n_rows = self.weight, self._mean[1], len(self.weight) - 1
         seen = [n for n in range(2, n_rows + 1) if weight[n] > 0.0]
-        ridge = 1.0 if self.n_verified < 2.0 else 0.1
+        ridge = 1.0 if self.n_verified < 3 else 0.1
         q0, q1, q2, r0, r1 = ridge, 0.0, ridge, ridge * (1.0 + SLOPE), ridge * SLOPE
         for n in seen:
             w, y, z = weight[n], self._mean[n] / plain, n - 2.0
+            w *= w / (1.0 + w)
             q0, q1, q2 = q0 + w, q1 + w * z, q2 + w * z * z
             r0, r1 = r0 + w * y, r1 + w * z * y
         det = q0 * q2 - q1 * q1

@@ -342,7 +342,7 @@ HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
     "Cohere2MoeForCausalLM": (
         {
             **_MOE, **_NEXTN, "logit_scale": 1.0, "sliding_window": 8, "layer_norm_eps": 1e-5,
-            "layer_types": ["full_attention"] * 2,
+            "layer_types": ["full_attention"] * 2, "intermediate_size": FF_EXP,
         },
         _appended(
             {
@@ -415,7 +415,7 @@ HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
         {
             "backbone_hidden_size": 64, "layer_types": ["sliding_attention", "full_attention"],
             "sliding_window": 8, "global_head_dim": HEAD, "num_global_key_value_heads": N_KV,
-            "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0,
+            "num_kv_shared_layers": 0, "moe_intermediate_size": 0, "hidden_size_per_layer_input": 0,
             "rope_parameters": {
                 "full_attention": {"rope_theta": 1e6, "rope_type": "proportional",
                                    "partial_rotary_factor": 0.25},
@@ -440,7 +440,7 @@ HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
 
 # One tensor for each trunk layer; these classes have no input_layernorm.
 _LAYER_TENSORS = {
-    "Qwen4ExpForCausalLM": ("mlp.gate.weight", (N_EXPERT, EMBD)),
+    "Qwen4ExpForCausalLM": ("attn_hyper_connection.hc_norm.weight", (_HC * EMBD,)),
     "Exaone4_5_ForConditionalGeneration": ("post_attention_layernorm.weight", (EMBD,)),
     "NemotronHForCausalLM": ("norm.weight", (EMBD,)),
 }
@@ -457,6 +457,9 @@ def trunk(model_class: str) -> Shapes:
         "model.norm.weight": (EMBD,),
         "lm_head.weight": (VOCAB, EMBD),
     }
+    if model_class == "Qwen4ExpForCausalLM":
+        del ends["model.norm.weight"]
+        ends |= _at("model.", _hyper("hyper_connection_mixer", inject=False))
     return ends | {f"{root}.layers.{i}.{name}": shape for i in range(N_LAYER)}
 
 

@@ -24,6 +24,7 @@ class Hub:
     ranges: bool = True
     short: int = 0  # bytes of a body that are not sent
     status: int = 0  # answered to every request for a file
+    redirect: bool = False  # files lie elsewhere, as large ones do on the Hub
     url: str = ""
     n_sent: int = 0
     asked: list[tuple[str, str]] = field(default_factory=list)  # path, Range
@@ -68,7 +69,10 @@ def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
         body = json.dumps({"id": hub.repo, "sha": SHA, "siblings": files}).encode()
         _send(handler, 200, body, {"Content-Type": "application/json"})
         return
-    match = re.fullmatch(rf"/{hub.repo}/resolve/{SHA}/([\w.-]+)", path)
+    if hub.redirect and "/resolve/" in path:
+        _send(handler, 302, b"", {"Location": path.replace("/resolve/", "/cdn/")})
+        return
+    match = re.fullmatch(rf"/{hub.repo}/(?:resolve|cdn)/{SHA}/([\w.-]+)", path)
     if match is None or not (hub.folder / match[1]).is_file():
         code = "RevisionNotFound" if "/revision/" in path else "RepoNotFound"
         _send(handler, 404, b"", {"X-Error-Code": code})
