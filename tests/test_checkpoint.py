@@ -123,6 +123,13 @@ def test_a_hostile_config_gets_an_answer_or_one_clear_line(
     assert len(found.tensors) < 10_000
 
 
+def test_a_layer_number_out_of_all_bounds_is_told_at_once(tmp_path: Path) -> None:
+    told = config(QWEN, mtp_num_hidden_layers=...)
+    shards = {"model.safetensors": {"mtp.layers.999999.eh_proj.weight": (2, 2)}}
+    found = foretell(open_checkpoint(str(write_checkpoint(tmp_path / "m", told, shards))))
+    assert (found.outcome, found.way) == ("will-not-load", "count-wrong")
+
+
 def test_damaged_shards_name_themselves(tmp_path: Path) -> None:
     place = write_model(tmp_path / "m", QWEN)
     whole = (place / SHARD).read_bytes()

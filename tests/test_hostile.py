@@ -15,6 +15,7 @@ import pytest
 from gguftools.errors import FormatError, SourceError
 from gguftools.gguf.header import LongText
 from gguftools.gguf.integrity import check_integrity
+from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.problem import Problem
 from gguftools.gguf.reader import HEADER_BYTES_MAX, N_STRINGS_MAX, read_header
 from gguftools.gguf.source import open_gguf
@@ -249,6 +250,15 @@ def test_a_problem_is_one_printable_line() -> None:
     assert problem.message.startswith(r"tensor a\n\x1b[2J\u202eb")
     assert problem.message.isprintable()
     assert len(problem.message) < 1100
+
+
+def test_the_mtp_verdict_is_one_line_whatever_a_tensor_is_called() -> None:
+    """Found by scripts/fuzz_reader.py."""
+    row = raw.tensor("nextn.pre_pro\0\x1b[2J", [8])
+    report = mtp_report(read_header(io.BytesIO(raw.header([ARCH], [row])), "model.gguf"))
+    assert report.state == "unsupported"
+    assert r"nextn.pre_pro\x00\x1b[2J" in report.reason
+    assert report.reason.isprintable()
 
 
 def test_an_architecture_of_megabytes_is_cut() -> None:

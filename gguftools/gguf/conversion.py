@@ -71,9 +71,7 @@ def _verdict(checkpoint: Checkpoint, mtp: SourceMtp, tensors: tuple[Expected, ..
         what = "the config has no num_hidden_layers: conversion stops"
         return "fails", "count-missing", what, "restore num_hidden_layers in config.json"
     if mtp.n_trunk + mtp.promised > N_LAYER_MAX:
-        n = mtp.n_trunk + mtp.promised
-        what = f"the config counts {n} layers; llama.cpp loads at most {N_LAYER_MAX}"
-        return "will-not-load", "count-wrong", what, "correct the counts in config.json"
+        return _too_deep(mtp.n_trunk + mtp.promised)
     if mtp.is_null and family.null_fails:
         n = len(mtp.blocks)
         what = f"{mtp.key} is null: conversion stops with a TypeError"
@@ -83,6 +81,11 @@ def _verdict(checkpoint: Checkpoint, mtp: SourceMtp, tensors: tuple[Expected, ..
     if family.naming == "nemotron":
         return _nemotron(checkpoint, mtp, tensors)
     return _keeps(checkpoint, mtp, family, tensors)
+
+
+def _too_deep(n_layer: int) -> _Verdict:
+    what = f"it counts {n_layer} layers; llama.cpp loads at most {N_LAYER_MAX}"
+    return "will-not-load", "count-wrong", what, "correct the counts in config.json"
 
 
 def _no_family(checkpoint: Checkpoint, mtp: SourceMtp) -> _Verdict:
@@ -134,6 +137,8 @@ def _keeps(
     if not count and not inferred:
         return _uncounted(checkpoint, mtp, family)
     count = count or inferred
+    if n_trunk + count > N_LAYER_MAX:
+        return _too_deep(n_trunk + count)
     if not mtp.listed:
         spec = MTP_ARCHS[mtp.arch or family.arch]
         tolerant = spec.trunk_only or spec.all_optional

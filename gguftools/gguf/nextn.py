@@ -104,7 +104,7 @@ def _unknown(header: Header, declared: int) -> MtpReport:
     hint = "convert it again with --no-nextn, or use a newer llama.cpp if one supports it"
     loads = not names and not hidden
     problem = Problem("mtp-arch-unknown", "warning" if loads else "error", what, hint)
-    return MtpReport("unsupported", declared, (), loads, False, what, (problem,))
+    return MtpReport("unsupported", declared, (), loads, False, problem.message, (problem,))
 
 
 def _heads(file: MtpFile) -> list[Head]:

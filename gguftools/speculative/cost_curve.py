@@ -11,7 +11,7 @@ WEIGHT_MAX = 40.0  # samples
 LIMIT = 1.8  # a draft that took longer than this times what was expected
 STALL = 2.0  # plain decodes that a stall in a draft may be charged
 SURPRISE = 1.3
-FADE = 0.99
+FADE = 0.97  # per pass over other rows
 N_FADE = 32  # passes
 N_ALIKE = 3  # surprises in a row that are no accident
 GAP_MIN = 2  # tokens; what a drafter in use catches up belongs to its first token
@@ -127,8 +127,8 @@ class CostCurve:
         """A few samples of some number of rows lose weight while others come in: they may lie."""
         keep = FADE**self._n_unbuilt
         for n, weight in enumerate(self.weight):
-            if n > 1 and weight < 3.0:
-                self.weight[n] = weight * keep if weight > 0.02 else 0.0
+            if n > 1 and 0.02 < weight < 3.0:
+                self.weight[n] = weight * keep
         self._n_unbuilt = 0
 
     def _build(self) -> None:
@@ -141,7 +141,7 @@ class CostCurve:
         q0, q1, q2, r0, r1 = ridge, 0.0, ridge, ridge * (1.0 + SLOPE), ridge * SLOPE
         for n in seen:
             w, y, z = weight[n], self._mean[n] / plain, n - 2.0
-            w *= w / (1.0 + w)
+            w *= min(1.0, w / 0.3)
             q0, q1, q2 = q0 + w, q1 + w * z, q2 + w * z * z
             r0, r1 = r0 + w * y, r1 + w * z * y
         det = q0 * q2 - q1 * q1

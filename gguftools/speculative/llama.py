@@ -15,6 +15,11 @@ from typing import Any
 
 from gguftools.errors import EngineError
 
+# libgomp's threads spin for about a millisecond before they sleep: beside another busy process one
+# decode then takes up to a hundred times longer. A short spin costs nothing idle (docs/log.md).
+if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+    os.environ["GOMP_SPINCOUNT"] = "2000"
+
 try:
     import llama_cpp
     from llama_cpp import llama_cpp as lib
