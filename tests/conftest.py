@@ -9,9 +9,9 @@ from pathlib import Path
 # else runs beside the tests, one decode takes up to a hundred times longer. Read at import.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import pytest  # noqa: E402
+import pytest
 
-from tests.models.markov import write_standard_set  # noqa: E402
+from tests.models.markov import write_standard_set
 
 
 @pytest.fixture(scope="session")

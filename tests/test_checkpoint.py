@@ -6,15 +6,24 @@ import json
 import struct
 import tracemalloc
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from gguftools.errors import FormatError, SourceError
-from gguftools.gguf.checkpoint import INDEX, open_checkpoint
+from gguftools.gguf.checkpoint import INDEX, Checkpoint, open_checkpoint
 from gguftools.gguf.conversion import foretell
 from gguftools.gguf.safetensors import SourceTensor, header_length, json_object, parse_header
-from tests.models.checkpoint import config, head, safetensors, trunk, write_checkpoint, write_model
+from tests.models.checkpoint import (
+    HEADS,
+    config,
+    head,
+    safetensors,
+    trunk,
+    write_checkpoint,
+    write_model,
+)
 
 QWEN = "Qwen3_5ForCausalLM"
 SHARD = "model-00002-of-00002.safetensors"
@@ -157,3 +166,34 @@ def test_a_folder_that_is_no_checkpoint_is_told(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(b"{" * 10)
     with pytest.raises(FormatError, match="not JSON"):
         open_checkpoint(str(tmp_path))
+
+
+_JUNK: list[Any] = [None, 0, 1, 3, -1, 2**31, 2**40, 1.5, "x", "", [], [1, 2, 3], {}, {"a": 1},
+                    True, 512, 513]  # fmt: skip
+_PIECES = ("layers", "mtp", "model", "weight", "0", "2")
+
+
+def _distorted(random: Random, model_class: str) -> Checkpoint:
+    """A checkpoint as read, with some values, names and shapes replaced."""
+    told, shapes = config(model_class), head(model_class)
+    for key in random.sample([*told, "text_config", "mtp_share_layers", "layers_block_type"], 2):
+        told[key] = random.choice(_JUNK)
+    told["architectures"] = [model_class]
+    for name in random.sample(list(shapes), 3):
+        odd = tuple(random.choice((0, 1, 2, 32, 2**40)) for _ in range(random.randint(0, 4)))
+        piece = random.choice(_PIECES)
+        shapes[name.replace(piece, random.choice(("", "99", "999999", "x")))] = odd
+        shapes[name] = odd if random.random() < 0.5 else shapes[name]
+    dtypes = ("F32", "I8", "BF16")
+    tensors = {name: SourceTensor(name, random.choice(dtypes), shape, "f", random.random() < 0.9)
+               for name, shape in shapes.items()}  # fmt: skip
+    return Checkpoint("w", told, frozenset(), tensors, random.random() < 0.5, (), True)
+
+
+@pytest.mark.parametrize("model_class", sorted(HEADS))
+def test_whatever_config_names_and_shapes_say_there_is_an_answer(model_class: str) -> None:
+    random = Random(model_class)
+    for _ in range(40):
+        found = foretell(_distorted(random, model_class))
+        assert found.reason
+        assert found.fix or found.sound

@@ -387,3 +387,13 @@ def test_rollback_classes() -> None:
 )  # fmt: skip
 def test_shape_expressions(expr: str, value: int | None) -> None:
     assert evaluate(expr, {"a": 7, "b": 3, "zero": 0, "unknown": None}) == value
+
+
+def test_a_stripped_file_with_per_layer_arrays_is_not_told_the_same_twice() -> None:
+    """An array of the wrong length cannot be mended in the file: only converting again helps."""
+    whole = tiny("qwen35")
+    bare = whole.without(*whole.block(whole.n_layer_all - 1))
+    report = mtp_report(header(bare.with_keys(attention__head_count_kv=[2] * whole.n_layer_all)))
+    (hint,) = [p.hint for p in report.problems if p.code == "mtp-tensors-missing"]
+    assert "plain model: convert it again with --no-nextn" in hint
+    assert hint.count("without --no-nextn") == 1

@@ -109,9 +109,11 @@ def _forms(
         n_q = (checkpoint.integer("indexer_n_heads") or 0) * (
             checkpoint.integer("indexer_head_dim") or 0
         )
-        known = shape is not None and 0 < n_q < shape[-1]
-        yield "indexer.q_proj.weight", (shape[0], n_q) if shape and known else None, ""
-        yield "indexer.k_proj.weight", (shape[0], shape[1] - n_q) if shape and known else None, ""
+        q = k = None
+        if shape is not None and len(shape) == 2 and 0 < n_q < shape[1]:
+            q, k = (shape[0], n_q), (shape[0], shape[1] - n_q)
+        yield "indexer.q_proj.weight", q, ""
+        yield "indexer.k_proj.weight", k, ""
     else:
         yield rest, shape, ""
 

@@ -215,7 +215,7 @@ def _recount(file: MtpFile) -> str:
     key, count = file.key("nextn_predict_layers"), file.key("block_count")
     n_blocks, n_heads = file.counts_by_tensors
     if any(len(value) != n_blocks for _, value in file.arrays(*PER_LAYER_KEYS, *file.spec.arrays)):
-        return _reconvert(file)
+        return _reconvert(file) if n_heads else "convert it again with --no-nextn"
     steps = []
     if n_blocks != file.n_layer_all:
         steps.append(f"gguf-set-metadata FILE {count} {n_blocks} --force")
