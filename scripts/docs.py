@@ -84,7 +84,10 @@ def cli_page() -> str:
 def _walk(command: click.Command, path: str) -> Iterator[tuple[click.Command, str]]:
     yield command, path
     if isinstance(command, click.Group):
-        for name, child in command.commands.items():
+        ctx = click.Context(command)
+        for name in command.list_commands(ctx):
+            child = command.get_command(ctx, name)
+            assert child is not None
             yield from _walk(child, f"{path} {name}")
 
 

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from gguftools import __version__
-from gguftools.cli import chat, completion, diff, inspect, pair, render, run
+from gguftools.cli import render
 from gguftools.errors import GGUFToolsError
 
 __all__ = ["commands", "main"]
 
 INTERRUPTED = 130  # 128 + SIGINT
 PIPE_CLOSED = 141  # 128 + SIGPIPE
+# Each is a command of that name in the module of that name, imported when it is asked for.
+VERBS = ("inspect", "diff", "pair", "run", "chat", "completion")
 
 
 class Verbs(click.Group):
@@ -29,7 +31,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         first = args[0]
-        if first not in self.commands and (first.endswith(".gguf") or os.path.exists(first)):
+        if first not in VERBS and (first.endswith(".gguf") or os.path.exists(first)):
             args = ["inspect", *args]
         return super().resolve_command(ctx, args)
 
@@ -41,7 +43,13 @@ class Verbs(click.Group):
             return PIPE_CLOSED
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = getattr(import_module(f"gguftools.cli.{cmd_name}"), cmd_name)
+        return command
 
 
 @click.group(
@@ -68,10 +76,6 @@ def commands() -> None:
     """
 
 
-for _verb in (inspect.inspect, diff.diff, pair.pair, run.run, chat.chat, completion.completion):
-    commands.add_command(_verb)
-
-
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command line (default: this process's own) and return its exit code."""
     render.make_streams_safe()
@@ -95,6 +99,8 @@ def main(args: Sequence[str] | None = None) -> int:
 def _report(message: str, *, code: int) -> int:
     """One line on stderr; the traceback only for those who ask for it."""
     if os.environ.get("GGUFTOOLS_DEBUG") == "1":
+        import traceback
+
         traceback.print_exc()
     sys.stdout.flush()
     click.echo(f"gguftools: error: {render.printable(message)}", err=True)
