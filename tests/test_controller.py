@@ -250,11 +250,47 @@ def test_meaningless_confidence_does_no_harm() -> None:
 def test_any_confidence_is_taken(p: float | None) -> None:
     trace = text([0.7] * 300)
     odd = replace(trace, confidence=[[p] * K] * 300)
-    mixed = replace(trace, confidence=[[p if i % 3 else 0.8 for i in range(K)]] * 300)
+    mixed = replace(trace, confidence=[[0.8 if i % 3 == 2 else p for i in range(K)]] * 300)
     for seen in (odd, mixed):
         steps = replay(seen, Controller(K, 2))
         assert all(0 <= s.n_verified <= s.n_draft <= K for s in steps)
         assert any(s.n_draft for s in steps)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_clock_and_no_drafter_can_break_the_state(seed: int) -> None:
+    rng = Random(seed)
+    odd = (0.0, -1.0, math.nan, math.inf, 1e300, 5e-324)
+    draft_max = rng.choice([1, 2, 5, 16, 64])
+    controller = Controller(draft_max, rng.randrange(draft_max), cost=rng.choice([None, 0.0, 1e9]))
+
+    def clock(s: float) -> float:
+        return rng.choice(odd) if rng.random() < 0.05 else s * rng.choice([1.0, 1.0, 1.1, 100.0])
+
+    for _ in range(200):
+        planned = rng.randrange(controller.plan() + 1)
+        drafted: list[float | None] = []
+        while len(drafted) < planned:
+            drafted.append(rng.choice([None, 0.5, 0.9, 1.0, math.nan, -3.0]))
+            if not controller.proceed(len(drafted), drafted[-1]):
+                break
+        n_verified = controller.n_verify() if drafted else 0
+        made = step(len(drafted), n_verified, rng.randrange(n_verified + 1))
+        controller.observe(
+            replace(
+                made,
+                confidence=tuple(drafted),
+                n_catch_up=rng.choice([0, 1, 100]),
+                seconds_catch_up=clock(0.01),
+                seconds_draft=tuple(clock(0.1) for _ in drafted),
+                seconds_verify=clock(1.0 + 0.1 * n_verified),
+            )
+        )
+        costs = controller.costs
+        assert controller.draft_min <= n_verified <= len(drafted) or n_verified == 0
+        assert math.isfinite(controller.allowance + costs.first + costs.next + costs.catch_up)
+        assert all(1.0 <= v < math.inf for v in costs.verify[1:])
+        assert sum(controller.history.level.now) == pytest.approx(1.0)
 
 
 def test_equal_bounds_fix_the_length() -> None:

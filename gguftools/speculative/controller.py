@@ -214,7 +214,7 @@ class Controller:
             self._best, self._n_best = self._gain, n_drafted
         if n_drafted >= self._cap:
             return False
-        if x is None or n_drafted < self.draft_min:
+        if x is None or not self._has_confidence or n_drafted < self.draft_min:
             return True
         return self._pays(n_drafted + 1, s)
 

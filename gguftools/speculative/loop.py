@@ -85,6 +85,7 @@ class Generation:
         """Rounds of draft, verify, accept; stops at end of generation, n_predict or context."""
         if self.drafter is not None:
             self.drafter.reset(self.history)
+        self._replay()
         n_left = self.n_predict
         while n_left > 0:
             if self.cancelled():
@@ -105,9 +106,6 @@ class Generation:
         self.stop_reason = "length"
 
     def _round(self, n_left: int) -> Step:
-        replayed = self.clock()
-        self._replay()
-        seconds_replay = self.clock() - replayed
         draft = self._draft(min(n_left - 1, self.target.n_ctx - len(self.history)))
         n_verify = min(self.controller.n_verify(), len(draft.tokens)) if draft.tokens else 0
         sent = draft.tokens[:n_verify]
@@ -124,6 +122,7 @@ class Generation:
         tokens = self._until_eog([*sent[:n_accepted], token])
         self.target.rewind(len(self.history) + len(tokens) - 1)
         self.history.extend(tokens)
+        self._replay()
         return Step(
             tokens=tuple(tokens),
             n_draft=len(draft.tokens),
@@ -133,7 +132,7 @@ class Generation:
             seconds_catch_up=draft.seconds_catch_up,
             n_catch_up=draft.n_catch_up,
             seconds_draft=draft.seconds,
-            seconds_verify=self.clock() - started + seconds_replay,
+            seconds_verify=self.clock() - started,
             drafter=self.drafter.name if self.drafter is not None and draft.tokens else "",
         )
 
@@ -143,7 +142,7 @@ class Generation:
         return [*self.history[max(len(self.history) - n, 0) :], *sent] if n else ()
 
     def _replay(self) -> None:
-        """Decode what a rewind gave back beyond the last token."""
+        """Decode what the target lacks of history[:-1]: a rewind may give back more than asked."""
         missing = self.history[self.target.n_past : -1]
         if missing:
             self.target.decode(missing)
