@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,11 @@ def complete(one: Settings, n: int = 80, prompt: str = PROMPT) -> Reply:
         return finish(session.reply(prompt, n, raw=True))
 
 
+def with_paths(models: Models, options: dict[str, str]) -> dict[str, Any]:
+    """The options of a case, its draft as a path."""
+    return {k: models[v] if k == "draft" else v for k, v in options.items()}
+
+
 DRAFTERS = [
     ("target", {"drafter": "draft", "draft": "draft"}),
     ("target", {"drafter": "ngram"}),
@@ -54,12 +60,10 @@ DRAFTERS = [
 def test_every_drafter_gives_the_plain_text_and_drafts(
     models: Models, target: str, options: dict[str, str]
 ) -> None:
-    changes: dict[str, object] = dict(options)
-    if "draft" in options:
-        changes["draft"] = models[options["draft"]]
+    changes = with_paths(models, options)
     one = settings(models[target])
     plain = complete(one)
-    drafted = complete(replace(one, draft_max=4, draft_min=4, **changes))  # type: ignore[arg-type]
+    drafted = complete(replace(one, draft_max=4, draft_min=4, **changes))
     assert drafted.token_ids == plain.token_ids
     assert drafted.text == plain.text
     assert drafted.report.n_draft > 0
@@ -188,12 +192,10 @@ def test_a_reply_ends_at_the_eog_token_inside_an_accepted_draft(
 def test_a_reply_never_drafts_past_the_context(
     models: Models, target: str, options: dict[str, str]
 ) -> None:
-    changes: dict[str, object] = dict(options)
-    if "draft" in options:
-        changes["draft"] = models[options["draft"]]
+    changes = with_paths(models, options)
     one = settings(models[target], n_ctx=256)
     plain = complete(one, n=1000)
-    drafted = complete(replace(one, draft_max=8, draft_min=8, **changes), n=1000)  # type: ignore[arg-type]
+    drafted = complete(replace(one, draft_max=8, draft_min=8, **changes), n=1000)
     assert plain.stop_reason == drafted.stop_reason == "context"
     assert drafted.token_ids == plain.token_ids
     assert len(plain.token_ids) + len(PROMPT) == 256 + 1
@@ -218,9 +220,7 @@ def test_a_prompt_longer_than_the_context_is_a_usage_error(models: Models) -> No
 def test_a_drafted_greedy_text_holds_against_plain_decoding(
     models: Models, target: str, options: dict[str, str]
 ) -> None:
-    changes: dict[str, object] = dict(options)
-    if "draft" in options:
-        changes["draft"] = models[options["draft"]]
+    changes = with_paths(models, options)
     with open_session(settings(models[target], draft_min=4, draft_max=4, **changes)) as session:
         reply = finish(session.reply(PROMPT, 30, raw=True))
         assert session.compare_with_plain(reply) == Equality(30)
