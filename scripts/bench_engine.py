@@ -72,7 +72,8 @@ def ours(session: Session, n_draft: int | None, prompt: str, n: int) -> Run:
     """One reply with a fixed length, 0 for plain, None for adaptive."""
     whole = session.engine
     most = session.settings.draft_max
-    controller = Controller(most) if n_draft is None else Controller(n_draft, n_draft)
+    cost = session.predicted_cost()
+    controller = Controller(most, cost=cost) if n_draft is None else Controller(n_draft, n_draft)
     drafter = None if n_draft == 0 else whole.drafter
     session.engine = replace(whole, controller=controller, drafter=drafter)
     session.target.clear()

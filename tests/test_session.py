@@ -99,6 +99,20 @@ def test_a_given_draft_beats_the_own_head_only_when_asked_for(
     assert reply.token_ids == complete(settings(models["hybrid-mtp"]), n=40).token_ids
 
 
+def test_the_drafts_cost_is_foretold_from_the_bytes_that_a_token_reads(models: Models) -> None:
+    one = settings(models["target"], drafter="draft", draft=models["draft"])
+    with open_session(one) as session:
+        cost = session.predicted_cost()
+        assert cost is not None
+        assert 0.05 < cost < 0.6  # one block against two
+    with open_session(replace(one, draft=models["target"])) as session:
+        assert session.predicted_cost() == 1.0
+    with open_session(settings(models["target"], drafter="ngram")) as session:
+        assert session.predicted_cost() == 0.0
+    with open_session(settings(models["hybrid-mtp"], drafter="mtp")) as session:
+        assert session.predicted_cost() is None
+
+
 # -- refused before llama.cpp sees it
 
 

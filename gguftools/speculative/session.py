@@ -20,6 +20,7 @@ from gguftools.gguf.integrity import check_integrity
 from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
+from gguftools.gguf.tensors import bytes_per_token
 from gguftools.pairing.machine import ram_bytes
 from gguftools.pairing.memory import kv_bytes_per_token
 from gguftools.pairing.ranking import check_pair
@@ -203,11 +204,19 @@ class Session:
         self.engine = Engine(
             target=self.target,
             drafter=drafter,
-            controller=Controller(n_max, min(s.draft_min, n_max)),
+            controller=Controller(n_max, min(s.draft_min, n_max), cost=self.predicted_cost()),
             chain=s.chain,
             rng=self.rng,
             prompter=Prompter(self.plan.target, self.model),
         )
+
+    def predicted_cost(self) -> float | None:
+        """A drafted token in plain decodes, by the bytes each reads; until it is measured."""
+        if self.plan.drafter == "ngram":
+            return 0.0
+        if self.plan.drafter != "draft" or self.plan.draft is None:
+            return None
+        return bytes_per_token(self.plan.draft) / max(bytes_per_token(self.plan.target), 1)
 
     @property
     def _own_head(self) -> bool:
