@@ -24,8 +24,9 @@ from typing import Any
 
 from gguftools.speculative.controller import Controller
 from gguftools.speculative.llama import build_name
+from gguftools.speculative.plan import DrafterName, Settings
 from gguftools.speculative.sampling import Chain
-from gguftools.speculative.session import DrafterName, Session, Settings, open_session
+from gguftools.speculative.session import Session, open_session
 
 PROMPTS = ("Once upon a time there was a fox who", "def quicksort(items):\n")
 N_CTX = 2048

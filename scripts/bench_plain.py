@@ -19,8 +19,9 @@ from time import perf_counter
 from llama_cpp import Llama
 
 from gguftools.speculative.llama import build_name, has_amx
+from gguftools.speculative.plan import Settings
 from gguftools.speculative.sampling import Chain
-from gguftools.speculative.session import Session, Settings, open_session
+from gguftools.speculative.session import Session, open_session
 
 PROMPT = "Once upon a time there was a fox who"
 

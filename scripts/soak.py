@@ -13,8 +13,9 @@ import argparse
 import random
 from pathlib import Path
 
+from gguftools.speculative.plan import Settings
 from gguftools.speculative.sampling import Chain
-from gguftools.speculative.session import Session, Settings, open_session
+from gguftools.speculative.session import Session, open_session
 
 N_CTX = 2048
 Messages = list[dict[str, str]]

@@ -13,9 +13,10 @@ import pytest
 
 from gguftools.errors import FormatError, GGUFToolsError, RefusedError, SourceError, UsageError
 from gguftools.speculative.equality import Equality
+from gguftools.speculative.plan import Settings, plan
 from gguftools.speculative.reply import Reply
 from gguftools.speculative.sampling import Chain
-from gguftools.speculative.session import Session, Settings, open_session, plan
+from gguftools.speculative.session import Session, open_session
 from tests.models.chain import random_chain
 from tests.models.markov import N_VOCAB, write_llama, write_qwen35
 from tests.models.tiny import tiny, write

@@ -44,8 +44,9 @@ def run_extra() -> Iterator[None]:
 def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
     """The engine with its models loaded. llama.cpp is imported here and not before."""
     with run_extra():
+        from gguftools.speculative.plan import Settings
         from gguftools.speculative.sampling import Chain
-        from gguftools.speculative.session import Settings, open_session
+        from gguftools.speculative.session import open_session
     settings = Settings(
         target=target,
         draft=options.draft,
