@@ -19,7 +19,7 @@ from gguftools.gguf import reader
 from gguftools.gguf.header import LongText, NumericArray, StringArray, Value
 from gguftools.gguf.reader import VALUE_TYPES, read_header
 from tests.models import bytes as raw
-from tests.models.damage import EXTREMES, answer, damaged, seeds
+from tests.models.damage import EXTREMES, check_answer, damaged, seeds
 
 quick = settings(
     max_examples=150,
@@ -113,7 +113,7 @@ def test_what_was_written_is_read(
     assert {r.name: (list(r.shape), r.type.id, r.offset) for r in rows} == tensors
     assert [r.n_elements for r in rows] == [math.prod(r.shape) for r in rows]
     assert header.order == order
-    answer(content)
+    check_answer(content)
 
 
 @quick
@@ -143,7 +143,7 @@ def test_a_damaged_file_is_answered_in_clear_lines(seed: int, data: st.DataObjec
     if content and data.draw(st.booleans()):
         at, value = data.draw(st.integers(0, len(content))), data.draw(st.sampled_from(EXTREMES))
         content[at : at + 8] = struct.pack("<Q", value)
-    answer(bytes(content))
+    check_answer(bytes(content))
 
 
 @pytest.mark.parametrize("position", range(24))
@@ -151,11 +151,11 @@ def test_any_extreme_in_the_counts_is_answered(position: int) -> None:
     for value in EXTREMES:
         content = bytearray(_seeds()[0])
         content[position : position + 8] = struct.pack("<Q", value)
-        answer(bytes(content))
+        check_answer(bytes(content))
 
 
 def test_seeds_are_sound() -> None:
     for content in _seeds():
         header = read_header(io.BytesIO(content), "model.gguf")
         assert header.tensors
-        assert all(" at byte " not in line for line in answer(content))
+        assert all(" at byte " not in line for line in check_answer(content))

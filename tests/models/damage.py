@@ -25,7 +25,7 @@ EXTREMES = (
 )  # fmt: skip
 
 
-def answer(content: bytes) -> list[str]:
+def check_answer(content: bytes) -> list[str]:
     """Every line we would say about a file of these bytes; [] if it is sound, fails if it is none.
 
     Nothing but our own errors may come out, and each line is one line of bounded length.
