@@ -58,8 +58,8 @@ def run(
 ) -> int:
     """Answer one prompt with the model TARGET, drafting where that is faster.
 
-    The draft changes the speed, never what is written: at --temp 0 the text is that of plain
-    decoding, otherwise it has the same distribution.
+    The draft changes the speed, not what is written: the text has the distribution of plain
+    decoding. At --temp 0 it is the same text but for near ties, which --verify shows.
 
     \b
     Examples:
