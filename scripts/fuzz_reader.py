@@ -55,21 +55,21 @@ def main() -> int:
     chosen = arguments.parse_args()
     if not chosen.random:
         return guided(chosen.runs, chosen.seed, chosen.keep, chosen.corpus)
-    from tests.models.damage import answer, damaged, seeds
+    from tests.models.damage import check_answer, damaged, seeds
 
     totals, rng, files = Totals("random"), random.Random(chosen.seed), seeds()
     for _ in range(chosen.runs):
-        execute(answer, damaged(rng.choice(files), rng, files), totals, chosen.keep)
+        execute(check_answer, damaged(rng.choice(files), rng, files), totals, chosen.keep)
     return report(totals)
 
 
 def execute(
-    answer: Callable[[bytes], list[str]], content: bytes, totals: Totals, keep: Path
+    check_answer: Callable[[bytes], list[str]], content: bytes, totals: Totals, keep: Path
 ) -> None:
     """One input; a failing one is kept, and the run goes on."""
     before = time.process_time()
     try:
-        lines = answer(content)
+        lines = check_answer(content)
         totals.n_refused += len(lines) == 1 and lines[0].startswith("model.gguf at byte")
     except Exception as err:  # noqa: BLE001  whatever comes out here is what we look for
         totals.n_crashes += 1
@@ -96,7 +96,7 @@ def guided(runs: int, seed: int, keep: Path, corpus: Path | None) -> int:
               file=sys.stderr)  # fmt: skip
         return 3
     with atheris.instrument_imports(include=["gguftools"]):
-        from tests.models.damage import answer, seeds
+        from tests.models.damage import check_answer, seeds
     totals = Totals("guided")
     corpus = corpus or Path(tempfile.mkdtemp())
     corpus.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def guided(runs: int, seed: int, keep: Path, corpus: Path | None) -> int:
             (corpus / f"seed-{i}").write_bytes(content)
 
     def one_input(content: bytes) -> None:
-        execute(answer, content, totals, keep)
+        execute(check_answer, content, totals, keep)
         if totals.n_runs == runs:  # libFuzzer takes any other way out for a crash
             os._exit(report(totals))
 
