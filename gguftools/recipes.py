@@ -1,29 +1,37 @@
-"""A known-good pair as a TOML file: where its files come from, how to run it, on what it was tried.
+"""A pair as a TOML file: where its files come from, how to run it, on what it was tried.
 
-name = "..."             about = "..."          tasks = ["..."]    prompts = ["..."]
+name = "..."   about = "..."   kind = "draft-simple"   tasks = ["..."]   prompts = ["..."]
 [target] and [draft]     package + file + sha256: a file inside an installed Python package
                          of + requantize: made from the other one with that file type
+                         place + n_bytes: a file here, on the Hub, or at a URL
 [settings]               draft_max, draft_min, draft_p_min, temp, n_predict
-[tested-with]            names and versions
+[tested-with]            names and versions; empty for a pair that was only predicted
+There is no [draft] where the target drafts for itself, by its MTP head or by n-gram lookup.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gguftools.errors import FormatError, SourceError, UsageError
+from gguftools.pairing.ranking import Pair
 
 RECIPE_BYTES_MAX = 1 << 20
 
 _HERE = Path(__file__).resolve().parent
 _FOLDERS = (_HERE / "_recipes", _HERE.parent / "recipes")  # in the wheel, in the source tree
-_KEYS = frozenset({"name", "about", "tasks", "prompts", "target", "draft", "settings",
+_KEYS = frozenset({"name", "about", "kind", "tasks", "prompts", "target", "draft", "settings",
                    "tested-with"})  # fmt: skip
+_TEMP, _N_PREDICT = 0.8, 512  # of a recipe that nobody has run yet
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_ALONE = ("draft-mtp", "ngram")  # kinds that may need no second file
+_KINDS = ("draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark", *_ALONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,17 @@ class Requantized:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedFile:
+    """A file by its place, as every verb takes one; another size is another file."""
+
+    place: str
+    n_bytes: int
+
+
+Source = PackageFile | Requantized | PlacedFile
+
+
+@dataclass(frozen=True, slots=True)
 class RecipeSettings:
     """How the pair is run."""
 
@@ -56,12 +75,13 @@ class RecipeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One pair that is known to work."""
+    """One pair: known to work where `tested_with` says on what, else expected to."""
 
     name: str
     about: str
-    target: PackageFile | Requantized
-    draft: PackageFile | Requantized
+    kind: str
+    target: Source
+    draft: Source | None
     settings: RecipeSettings
     prompts: tuple[str, ...]
     tasks: tuple[str, ...]
@@ -87,12 +107,19 @@ def load_recipe(path: Path) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as err:
         raise FormatError(f"not TOML: {err}", where=str(path)) from err
     table = _Table(root, str(path), _KEYS)
-    target, draft = _model(table, "target", "draft"), _model(table, "draft", "target")
+    kind = table.text("kind") if "kind" in root else "draft-simple"
+    if kind not in _KINDS:
+        raise FormatError("no kind of draft", where=table.at("kind"),
+                          hint=f"there are: {', '.join(_KINDS)}")  # fmt: skip
+    target = _model(table, "target", "draft")
+    alone = kind in _ALONE and "draft" not in root
+    draft = None if alone else _model(table, "draft", "target")
     if isinstance(target, Requantized) and isinstance(draft, Requantized):
         raise FormatError("target and draft are each made from the other", where=str(path))
     return Recipe(
         name=table.text("name"),
         about=table.text("about"),
+        kind=kind,
         target=target,
         draft=draft,
         settings=_settings(table),
@@ -142,13 +169,16 @@ class _Table:
         return value
 
 
-def _model(recipe: _Table, key: str, other: str) -> PackageFile | Requantized:
+def _model(recipe: _Table, key: str, other: str) -> Source:
     values, where = recipe.values.get(key), recipe.at(key)
     if isinstance(values, dict) and "requantize" in values:
         made = _Table(values, where, frozenset({"of", "requantize"}))
         if made.text("of") != other:
             raise FormatError(f"must be {other!r}", where=made.at("of"))
         return Requantized(other, made.text("requantize"))
+    if isinstance(values, dict) and "place" in values:
+        placed = _Table(values, where, frozenset({"place", "n_bytes"}))
+        return PlacedFile(placed.text("place"), placed.integer("n_bytes", 0, 1 << 62))
     table = _Table(values, where, frozenset({"package", "file", "sha256"}))
     file, digest = table.text("file"), table.text("sha256")
     if Path(file).is_absolute() or ".." in Path(file).parts:
@@ -184,3 +214,72 @@ def installed_file(source: PackageFile) -> Path | None:
     folders = (spec.submodule_search_locations or ()) if spec is not None else ()
     paths = (Path(folder) / source.file for folder in folders)
     return next((path for path in paths if path.is_file()), None)
+
+
+def predicted_recipe(
+    name: str, pair: Pair, target_bytes: int, *, task: str | None, temp: float | None
+) -> Recipe:
+    """The recipe of a pair that was looked at and not run."""
+    assert pair.kind is not None
+    assert pair.settings is not None
+    settings = pair.settings
+    return Recipe(
+        name=name,
+        about=f"predicted by gguftools pair, not measured; {pair.reason}",
+        kind=pair.kind,
+        target=PlacedFile(pair.target, target_bytes),
+        draft=None if pair.draft is None else PlacedFile(pair.draft, pair.n_bytes or 0),
+        settings=RecipeSettings(
+            settings.draft_max, settings.draft_min, settings.draft_p_min,
+            _TEMP if temp is None else temp, _N_PREDICT,
+        ),
+        prompts=(),
+        tasks=() if task is None else (task,),
+        tested_with={},
+    )  # fmt: skip
+
+
+def recipe_toml(recipe: Recipe) -> str:
+    """The recipe as the text that `load_recipe` reads."""
+    lines = [_rows({
+        "name": recipe.name, "about": recipe.about, "kind": recipe.kind,
+        "tasks": list(recipe.tasks), "prompts": list(recipe.prompts),
+    })]  # fmt: skip
+    sections: list[tuple[str, Mapping[str, object]]] = [("target", _source(recipe.target))]
+    if recipe.draft is not None:
+        sections.append(("draft", _source(recipe.draft)))
+    sections += [("settings", asdict(recipe.settings)), ("tested-with", recipe.tested_with)]
+    lines += [f"[{name}]\n{_rows(values)}" for name, values in sections]
+    return "\n".join(lines)
+
+
+def _source(source: Source) -> Mapping[str, object]:
+    if isinstance(source, Requantized):
+        return {"of": source.of, "requantize": source.file_type}
+    return asdict(source)
+
+
+def _rows(values: Mapping[str, object]) -> str:
+    """Keys and values; JSON's texts, numbers and lists are TOML's too, but for DEL."""
+    return "".join(
+        f"{key if _BARE.fullmatch(key) else _value(key)} = {_value(value)}\n"
+        for key, value in values.items()
+    )
+
+
+def _value(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def write_recipe(recipe: Recipe, path: Path) -> None:
+    """Write a recipe; an existing file is only replaced by a whole one."""
+    text = recipe_toml(recipe)
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(text.encode())
+        part.replace(path)
+    except UnicodeEncodeError as err:
+        raise SourceError("a path in it is not UTF-8", where=str(path)) from err
+    except OSError as err:
+        part.unlink(missing_ok=True)
+        raise SourceError(err.strerror or str(err), where=str(path)) from err

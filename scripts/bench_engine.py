@@ -1,9 +1,10 @@
 """Speed of the engine: plain, every fixed length, adaptive, and native llama.cpp, side by side.
 
-python -m scripts.bench_engine TARGET (--draft FILE | --mtp | --ngram) [--prompt TEXT]...
-    [--lengths 1,2,3,5,8] [--rounds 5] [--tokens 128] [--threads 2] [--peer PYTHON] [--json FILE]
+python -m scripts.bench_engine TARGET (--draft FILE | --mtp | --ngram) [--prompt TEXT]... [--raw]
+    [--temp 0] [--lengths 1,2,3,5,8] [--rounds 5] [--tokens 128] [--threads 2] [--peer PYTHON]
+    [--json FILE]
 
-Greedy. Every round runs every arm once on every prompt, in an order that turns from round to round;
+Every round runs every arm once on every prompt, in an order that turns from round to round;
 our arms share one loaded pair, and each reply starts with a fresh controller. PYTHON is an
 interpreter with xllamacpp: its native server runs the same files without a draft and with n-max 3.
 Prints medians with their range and the ratio to our plain decoding.
@@ -13,14 +14,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 from gguftools.speculative.controller import Controller
 from gguftools.speculative.llama import build_name
@@ -59,9 +62,12 @@ class Peer:
         assert self.process.stdout is not None
         return dict(json.loads(self.process.stdout.readline()))
 
-    def run(self, prompt: str, n: int) -> Run:
+    def run(self, prompt: list[int], n: int, chain: Chain, seed: int) -> Run:
         assert self.process.stdin is not None
-        print(json.dumps({"prompt": prompt, "n": n}), file=self.process.stdin, flush=True)
+        sampling = {"temperature": chain.temp, "top_k": chain.top_k, "top_p": chain.top_p,
+                    "min_p": chain.min_p, "seed": seed}  # fmt: skip
+        asked = {"prompt": prompt, "n": n, "sampling": sampling}
+        print(json.dumps(asked), file=self.process.stdin, flush=True)
         return self._line()
 
     def close(self) -> None:
@@ -69,22 +75,28 @@ class Peer:
         self.process.wait()
 
 
-def ours(session: Session, n_draft: int | None, prompt: str, n: int) -> Run:
+def ours(
+    session: Session, n_draft: int | None, prompt: str, seed: int, *, n: int, raw: bool
+) -> Run:
     """One reply with a fixed length, 0 for plain, None for adaptive."""
     whole = session.engine
     most = session.settings.draft_max
     cost = session.predicted_cost()
     controller = Controller(most, cost=cost) if n_draft is None else Controller(n_draft, n_draft)
     drafter = None if n_draft == 0 else whole.drafter
-    session.engine = replace(whole, controller=controller, drafter=drafter)
+    rng = np.random.default_rng(seed)
+    session.engine = replace(whole, controller=controller, drafter=drafter, rng=rng)
     session.target.clear()
-    reply = session.reply(prompt, n, raw=True)
+    messages = prompt if raw else [{"role": "user", "content": prompt}]
+    reply = session.reply(messages, n, raw=raw)
     for _ in reply:
         pass
     session.engine = whole
     report = reply.report
     return {
         "tokens_per_second": report.tokens_per_second,
+        "seconds": report.seconds_prompt + report.seconds_decode,
+        "seconds_prompt": report.seconds_prompt,
         "n_tokens": report.n_tokens,
         "n_draft": report.n_draft,
         "n_accepted": report.n_accepted,
@@ -100,25 +112,27 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mtp", action="store_true")
     parser.add_argument("--ngram", action="store_true")
     parser.add_argument("--prompt", action="append")
+    parser.add_argument("--raw", action="store_true", help="no chat template")
+    parser.add_argument("--temp", type=float, default=0.0)
     parser.add_argument("--lengths", default="1,2,3,5,8")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peer")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", help="a file, or - for stdout")
     return parser.parse_args()
 
 
-def measure(arms: dict[str, Callable[[str], Run]], prompts: list[str], rounds: int) -> Run:
-    """Runs by arm."""
+def measure(arms: dict[str, Callable[[str, int], Run]], prompts: list[str], rounds: int) -> Run:
+    """Runs by arm; every arm of a round samples with the same seed."""
     names = list(arms)
     runs: dict[str, list[Run]] = {name: [] for name in names}
     for prompt in prompts:
         for name in names:
-            arms[name](prompt)  # warm-up
+            arms[name](prompt, 0)  # warm-up
     for i in range(rounds):
         for name in names[i % len(names) :] + names[: i % len(names)]:
-            runs[name] += [arms[name](prompt) for prompt in prompts]
+            runs[name] += [arms[name](prompt, i + 1) for prompt in prompts]
         print(f"round {i + 1} of {rounds}", file=sys.stderr)
     return runs
 
@@ -143,36 +157,57 @@ def main() -> None:
     args = arguments()
     lengths = [int(n) for n in args.lengths.split(",")]
     kind: DrafterName = "draft" if args.draft else "mtp" if args.mtp else "ngram"
+    # A Markov file (--raw) is a distribution to sample from as it is.
+    chain = Chain(temp=args.temp, top_k=0, top_p=1, min_p=0) if args.raw else Chain(temp=args.temp)
     settings = Settings(
         args.target, args.draft, kind, draft_max=max(lengths), n_ctx=N_CTX,
-        n_threads=args.threads, chain=Chain(temp=0), seed=1,
+        n_threads=args.threads, chain=chain, seed=1,
     )  # fmt: skip
-    prompts = args.prompt or list(PROMPTS)
     peers = {}
     if args.peer:
         peers["native plain"] = Peer(args.peer, args, None)
         if kind != "ngram":
             peers["native n-max 3"] = Peer(args.peer, args, 3)
     with open_session(settings) as session:
-        arms: dict[str, Callable[[str], Run]] = {
-            name: (lambda prompt, n=n: ours(session, n, prompt, args.tokens))  # type: ignore[misc]
-            for name, n in [("plain", 0), *((f"fixed {n}", n) for n in lengths), ("adaptive", None)]
-        }
-        for name, peer in peers.items():
-            arms[name] = lambda prompt, peer=peer: peer.run(prompt, args.tokens)  # type: ignore[misc]
-        runs = measure(arms, prompts, args.rounds)
+        runs = measure(_arms(session, peers, lengths, args), args.prompt or list(PROMPTS),
+                       args.rounds)  # fmt: skip
     for peer in peers.values():
         peer.close()
     rows = summary(runs)
+    _print(rows)
+    if args.json:
+        builds = {"ours": build_name(), **{name: peer.build for name, peer in peers.items()}}
+        found = {"builds": builds, "summary": rows, "runs": runs}
+        text = json.dumps(found, default=str)
+        print(text) if args.json == "-" else Path(args.json).write_text(text)
+
+
+def _arms(
+    session: Session, peers: dict[str, Peer], lengths: list[int], args: argparse.Namespace
+) -> dict[str, Callable[[str, int], Run]]:
+    chain = session.settings.chain
+    fixed = [("plain", 0), *((f"fixed {n}", n) for n in lengths)]
+    arms: dict[str, Callable[[str, int], Run]] = {
+        name: partial(ours, session, n, n=args.tokens, raw=args.raw)
+        for name, n in [*fixed, ("adaptive", None)]
+    }
+
+    def native(peer: Peer, prompt: str, seed: int) -> Run:
+        messages = prompt if args.raw else [{"role": "user", "content": prompt}]
+        ids = session.engine.prompter.prompt(messages, raw=args.raw)
+        return peer.run(ids, args.tokens, chain, seed)
+
+    return arms | {name: partial(native, peer) for name, peer in peers.items()}
+
+
+def _print(rows: dict[str, Run]) -> None:
     for name, row in rows.items():
         kept = "" if row["acceptance"] is None else f"{row['acceptance']:.0%} accepted"
         print(
             f"{name:<16}{row['median']:8.1f} tokens/s  [{row['low']:.1f}, {row['high']:.1f}]  "
-            f"{row['ratio_to_plain']:.2f} of plain  {kept}"
+            f"{row['ratio_to_plain']:.2f} of plain  {kept}",
+            file=sys.stderr,
         )
-    if args.json:
-        facts = {"build": build_name(), "cores": os.cpu_count(), "arguments": vars(args)}
-        args.json.write_text(json.dumps({**facts, "summary": rows, "runs": runs}, default=str))
 
 
 if __name__ == "__main__":

@@ -12,17 +12,19 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 
 import click
 
-from gguftools.cli import commands, contract, contract_diff, contract_reference
+from gguftools.cli import commands, contract, contract_diff, contract_doctor, contract_list, contract_pair, contract_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"
 HOUSE = "<!-- house: written by scripts/docs.py -->"
 SCHEMAS = {
     "inspect": contract.InspectJSON,
+    "inspect-list": contract_list.InspectListJSON,
     "checkpoint": contract_reference.CheckpointJSON,
     "diff": contract_diff.DiffJSON,
-    "pair": contract.PairJSON,
+    "pair": contract_pair.PairJSON,
     "run": contract.RunJSON,
+    "doctor": contract_doctor.DoctorJSON,
     "chat": contract.ChatJSON,
 }
 _PLAIN: dict[Any, str] = {

@@ -2,7 +2,8 @@
 
 Run by an interpreter that has xllamacpp (pip install xllamacpp, in an environment of its own).
 argv[1] is a JSON object {"target", "draft", "mtp", "n_max", "threads", "ctx"}; every line on stdin
-is {"prompt", "n"}, every line on stdout {"tokens_per_second", "n_tokens", "n_draft", "n_accepted"}.
+is {"prompt": token ids, "n", "sampling"}, every line on stdout
+{"tokens_per_second", "n_tokens", "n_draft", "n_accepted"}.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ def main() -> None:
     print(json.dumps({"build": str(xllamacpp.BUILD_INFO)}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        print(json.dumps(_answer(server, asked["prompt"], asked["n"])), flush=True)
+        print(json.dumps(_answer(server, asked)), flush=True)
 
 
-def _answer(server: Any, prompt: str, n: int) -> dict[str, Any]:
-    request = {"prompt": prompt, "n_predict": n, "temperature": 0, "cache_prompt": False}
+def _answer(server: Any, asked: dict[str, Any]) -> dict[str, Any]:
+    request = {"prompt": asked["prompt"], "n_predict": asked["n"], "cache_prompt": False}
+    request |= asked["sampling"]
     reply = server.handle_completions(request)
     reply = json.loads(reply) if isinstance(reply, str | bytes) else reply
     timings = reply["timings"]

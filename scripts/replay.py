@@ -9,6 +9,7 @@ Every other line is a Step as `--trace` writes it, of a run with --draft-max K -
 was drafted and kept from there. A draft begun at one of the kept tokens would have gone on alike,
 so that all lengths up to K can be replayed. A line with "run" stands for one position instead:
   {"run": how many tokens of a draft from here are the target's, "confidence": [p or null, ...]}
+No confidences: the drafter has nothing to say there. scripts/record_trace.py writes such files.
 
 Prints, per policy, tokens per plain decode and the mean draft. Same trace, same numbers.
 """
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gguftools.speculative.controller import Controller
+from gguftools.speculative.controller import CATCH_UP_MAX, Controller
 from gguftools.speculative.stats import Step
 
 Jitter = Callable[[float], float]
@@ -64,15 +65,23 @@ def load(lines: Iterable[str]) -> Trace:
 
 
 def _positions(line: dict[str, Any]) -> list[tuple[int, list[float | None]]]:
-    row = line["confidence"]
     if "run" in line:
-        return [(line["run"], row)]
-    kept = line["n_accepted"]
-    return [(kept - i, row[i:]) for i in range(len(line["tokens"]))]
+        return [(line["run"], line["confidence"])]
+    return positions(Step(**line))
+
+
+def positions(step: Step) -> list[tuple[int, list[float | None]]]:
+    """For each token of a step: how many drafted ones from there are right, and confidences."""
+    row = list(step.confidence)
+    return [(step.n_accepted - i, row[i:]) for i in range(len(step.tokens))]
 
 
 def replay(
-    trace: Trace, controller: Controller, *, measure: Jitter = lambda seconds: seconds
+    trace: Trace,
+    controller: Controller,
+    *,
+    measure: Jitter = lambda seconds: seconds,
+    catch_up_max: int = CATCH_UP_MAX,
 ) -> list[Step]:
     """The steps that the controller would have made; `measure` is the clock it sees."""
     steps: list[Step] = []
@@ -80,6 +89,7 @@ def replay(
     while position < len(trace.runs):
         n = min(controller.plan(), len(trace.draft), len(trace.verify) - 1)
         row = trace.confidence[position]
+        n = n if row else 0  # the drafter had nothing to say
         drafted: list[float | None] = []
         while len(drafted) < n:
             drafted.append(row[len(drafted)] if len(drafted) < len(row) else None)
@@ -87,7 +97,7 @@ def replay(
                 break
         n_verified = min(controller.n_verify(), len(drafted)) if drafted else 0
         n_accepted = min(n_verified, trace.runs[position], len(trace.runs) - position - 1)
-        n_catch_up = gap if drafted else 0
+        n_catch_up = min(gap, catch_up_max) if drafted else 0
         step = Step(
             tokens=(0,) * (n_accepted + 1),
             n_draft=len(drafted),
@@ -134,6 +144,15 @@ def table(trace: Trace, draft_max: int, draft_min: int) -> str:
     return "\n".join(lines)
 
 
+def summary(path: Path, draft_max: int, draft_min: int = 0) -> str:
+    """The table of one file under its name."""
+    with path.open(encoding="utf-8") as lines:
+        trace = load(lines)
+    draft_max = min(draft_max, len(trace.draft), len(trace.verify) - 1)
+    made = table(trace, draft_max, min(draft_min, draft_max))
+    return f"{path.name} {len(trace.runs)} tokens\n{made}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("traces", type=Path, nargs="+")
@@ -141,11 +160,7 @@ def main() -> None:
     parser.add_argument("--draft-min", type=int, default=0)
     args = parser.parse_args()
     for path in args.traces:
-        with path.open(encoding="utf-8") as lines:
-            trace = load(lines)
-        draft_max = min(args.draft_max, len(trace.draft), len(trace.verify) - 1)
-        print(path.name, f"{len(trace.runs)} tokens")
-        print(table(trace, draft_max, min(args.draft_min, draft_max)))
+        print(summary(path, args.draft_max, args.draft_min))
 
 
 if __name__ == "__main__":

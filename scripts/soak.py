@@ -1,9 +1,9 @@
 """Many turns with random cancels: memory stays flat and the text that of a fresh context.
 
-python -m scripts.soak MODEL.gguf [--draft FILE] [--turns 1000] [--tokens 40]
+python -m scripts.soak MODEL.gguf [--draft FILE] [--ngram] [--turns 1000] [--tokens 40]
 
-Greedy. Turns go on from each other; some are stopped or abandoned at a random token, and now and
-then the conversation starts anew. Exit code 1 when memory grows by more than 2% after the first
+Greedy. Turns go on from each other; some are stopped or abandoned at a random token or while their
+prompt is read, and now and then the conversation starts anew. Exit code 1 when memory grows by more than 2% after the first
 tenth, or when the last reply differs from a fresh session's.
 """
 
@@ -30,7 +30,9 @@ def rss_bytes() -> int:
 def turn(session: Session, messages: Messages, n: int, rng: random.Random) -> str:
     """One reply, whole or left at a random token; what was shown of it."""
     reply = session.reply(messages, n)
-    leave_at = rng.randrange(2 * n)
+    leave_at = rng.randrange(-n // 8, 2 * n)
+    if leave_at < 0:
+        reply.stop()
     pieces = iter(reply)
     for i, _ in enumerate(pieces):
         if i == leave_at and rng.random() < 0.5:
@@ -53,9 +55,11 @@ def soak(settings: Settings, n_turns: int, n_tokens: int) -> tuple[float, bool]:
             if sum(len(m["content"]) for m in messages) > N_CTX // 2:
                 messages = []
             messages.append({"role": "user", "content": f"question {i}"})
-            messages.append(
-                {"role": "assistant", "content": turn(session, messages, n_tokens, rng)}
-            )
+            text = turn(session, messages, n_tokens, rng)
+            if text:
+                messages.append({"role": "assistant", "content": text})
+            else:
+                messages.pop()
         grown = rss_bytes() / settled - 1
         messages.append({"role": "user", "content": "the last one"})
         last = session.reply(messages, n_tokens)
@@ -72,10 +76,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--draft", type=Path)
+    parser.add_argument("--ngram", action="store_true")
     parser.add_argument("--turns", type=int, default=1000)
     parser.add_argument("--tokens", type=int, default=40)
     args = parser.parse_args()
-    settings = Settings(args.model, args.draft, n_ctx=N_CTX, chain=Chain(temp=0), seed=1)
+    settings = Settings(
+        args.model,
+        args.draft,
+        ngram_first=args.ngram,
+        n_ctx=N_CTX,
+        chain=Chain(temp=0),
+        seed=1,
+    )
     grown, equal = soak(settings, args.turns, args.tokens)
     print(f"{args.turns} turns: memory {grown:+.2%}, last reply equal to a fresh one: {equal}")
     return int(grown > 0.02 or not equal)

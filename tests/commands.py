@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
@@ -13,8 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 from unittest import mock
+
+import jsonschema
 
 from gguftools.cli import main
 
@@ -25,6 +29,14 @@ PROMPT, ENTERED = "\x1b[?2004h", "\x1b[?2004l"
 _TERMINAL = {"TERM": "xterm", "PYTHONIOENCODING": "utf-8", "PROMPT_TOOLKIT_NO_CPR": "1"}
 SECONDS_MAX = 60.0
 GGUFTOOLS = (sys.executable, "-m", "gguftools")
+_SCHEMAS = Path(__file__).resolve().parent.parent / "docs" / "schemas"
+
+
+def parsed(output: str, verb: str) -> dict[str, Any]:
+    """One JSON object, nothing beside it, that fits the schema of its verb."""
+    value: dict[str, Any] = json.loads(output)
+    jsonschema.validate(value, json.loads((_SCHEMAS / f"{verb}.json").read_text()))
+    return value
 
 
 def gguftools(*args: object, stdin: str = "") -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,8 @@ from random import Random
 
 import pytest
 
-from gguftools.speculative.controller import ALLOWANCE_MAX, ALLOWANCE_START, Controller
+from gguftools.speculative.controller import Controller
+from gguftools.speculative.ledger import ALLOWANCE_MAX, ALLOWANCE_START
 from gguftools.speculative.stats import Step
 from scripts.replay import Trace, digest, load, replay, without_confidence
 
@@ -104,7 +105,8 @@ def test_an_adversary_takes_back_at_most_what_the_allowance_holds() -> None:
     best = lead = drop = 0.0
     good = True
     for _ in range(2000):
-        good = controller.allowance < 2 or (good and controller.allowance < ALLOWANCE_MAX - 0.01)
+        allowance = controller.ledger.allowance
+        good = allowance < 2 or (good and allowance < ALLOWANCE_MAX - 0.01)
         one = Trace(trace.verify, trace.draft, [K if good else 0] * (K + 1), [[]] * (K + 1))
         made = first_round(one, controller)
         lead += len(made.tokens) * 1.01 - one.seconds(made)
@@ -286,9 +288,10 @@ def test_no_clock_and_no_drafter_can_break_the_state(seed: int) -> None:
                 seconds_verify=clock(1.0 + 0.1 * n_verified),
             )
         )
-        costs = controller.costs
+        costs, drafting = controller.costs, controller.drafting
         assert controller.draft_min <= n_verified <= len(drafted) or n_verified == 0
-        assert math.isfinite(controller.allowance + costs.first + costs.next + costs.catch_up)
+        assert math.isfinite(drafting.first + drafting.next + drafting.catch_up)
+        assert math.isfinite(controller.ledger.allowance)
         assert all(1.0 <= v < math.inf for v in costs.verify[1:])
         assert sum(controller.history.level.now) == pytest.approx(1.0)
 
@@ -324,7 +327,7 @@ def test_a_drafter_that_finds_nothing_costs_and_teaches_nothing() -> None:
     for _ in range(100):
         controller.plan()
         controller.observe(replace(step(0, 0, 0), seconds_verify=1.0))
-    assert controller.allowance == pytest.approx(ALLOWANCE_START + 1.0)
+    assert controller.ledger.allowance == pytest.approx(ALLOWANCE_START + 1.0)
     controller.plan()
     assert controller.history.level.now == pytest.approx(before, abs=0.02)
 
@@ -338,6 +341,21 @@ def test_a_drafter_for_nothing_is_judged_by_its_rows_alone() -> None:
     assert sum(n_dear) / len(n_dear) < 0.2
 
 
+@pytest.mark.parametrize("catch_up", [0.01, 0.05, 0.1])
+def test_the_price_of_catching_up_does_not_make_off_last_for_ever(catch_up: float) -> None:
+    trace = replace(text([0.02] * 3000 + [0.95] * 1500, row=0.2), catch_up=catch_up)
+    steps = replay(trace, Controller(K))
+    assert excess(trace, steps) <= ALLOWANCE_START
+    late = [s for p, s in emitted(steps) if p > 4000]
+    assert sum(s.n_draft for s in late) / len(late) > 2
+
+
+def test_catching_up_with_all_of_a_text_would_make_off_last_for_ever() -> None:
+    trace = replace(text([0.02] * 3000 + [0.95] * 1500, row=0.2), catch_up=0.05)
+    steps = replay(trace, Controller(K, catch_up_max=1 << 20), catch_up_max=1 << 20)
+    assert not any(s.n_draft for p, s in emitted(steps) if p > 3000)
+
+
 def test_catching_up_is_charged() -> None:
     trace = replace(text([0.05] * 1500, row=0.25), catch_up=0.02)
     assert excess(trace, replay(trace, Controller(K))) <= ALLOWANCE_START
@@ -349,9 +367,9 @@ def test_catching_up_with_the_prompt_is_not_charged(n_drafts: int, charged: bool
     plain = replace(step(0, 0, 0), seconds_verify=1.0)
     for made in (plain, plain, *[step(1, 1, 1)] * n_drafts, *[plain] * 50):
         controller.observe(made)
-    allowance = controller.allowance
+    allowance = controller.ledger.allowance
     controller.observe(replace(step(2, 2, 2), n_catch_up=50, seconds_catch_up=5.0))
-    assert (controller.allowance < allowance) == charged
+    assert (controller.ledger.allowance < allowance) == charged
 
 
 def test_a_clock_that_never_works_means_plain_decoding() -> None:
@@ -360,7 +378,7 @@ def test_a_clock_that_never_works_means_plain_decoding() -> None:
         steps = replay(text([1.0] * 300), controller, measure=lambda _, w=wrong: w)  # type: ignore[misc]
         assert {s.n_draft for s in steps} == {0}
         assert controller.costs.n_bad == 300
-        assert controller.allowance == pytest.approx(ALLOWANCE_START + 3.0)
+        assert controller.ledger.allowance == pytest.approx(ALLOWANCE_START + 3.0)
 
 
 def test_costs_are_remembered_while_off_and_over_replies() -> None:
@@ -369,8 +387,8 @@ def test_costs_are_remembered_while_off_and_over_replies() -> None:
     replay(text([0.0] * 3000, row=0.3), controller)
     controller.new_reply()
     assert controller.costs.verify[4] == pytest.approx(1.9, rel=0.1)
-    assert controller.costs.first == pytest.approx(0.1, rel=0.1)
-    assert controller.allowance <= ALLOWANCE_START
+    assert controller.drafting.first == pytest.approx(0.1, rel=0.1)
+    assert controller.ledger.allowance <= ALLOWANCE_START
     assert [controller.plan(), controller.plan()] == [0, 0]
 
 

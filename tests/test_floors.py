@@ -65,6 +65,9 @@ HEAVY = {
     "gguftools.gguf.deep_findings": set(),
     "gguftools.gguf.source_weights": {"numpy"},
     "gguftools.gguf.hub": {"huggingface_hub"},
+    "gguftools.gguf.remote": {"huggingface_hub"},
+    "gguftools.gguf.repo_files": {"huggingface_hub"},
+    "gguftools.pairing.hub_search": set(),
 }
 
 

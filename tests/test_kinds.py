@@ -10,6 +10,7 @@ import pytest
 from gguftools.gguf.nextn_table import MTP_ARCHS
 from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
+from gguftools.pairing.engines import OURS, SERVER, engine_notes, engines_of, rollback_notes
 from gguftools.pairing.kinds import draft_kind, is_draft_only, why_no_text
 from tests.models.markov import write_standard_set
 from tests.models.pair_models import F16, F32, built, feature_draft, model, mtp_header, sidecar
@@ -75,6 +76,38 @@ def test_a_file_that_cannot_draft_says_why(made: Header, why: str) -> None:
 @pytest.mark.parametrize("keys", [{"pooling_type": 0}, {"attention.causal": True}, {}])
 def test_an_ordinary_model_drafts(keys: dict[str, Any]) -> None:
     assert draft_kind(model(keys=keys)) == "draft-simple"
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "draft", "engines"),
+    [
+        ("draft-simple", "llama", "llama", (SERVER, OURS)),
+        ("draft-simple", "qwen35", "qwen35", (SERVER, OURS)),
+        ("draft-simple", "qwen35", "llama", (SERVER, OURS)),
+        ("draft-simple", "llama", "mamba", (OURS,)),
+        ("draft-simple", "qwen4exp", "llama", (SERVER,)),
+        ("draft-simple", "llama", "qwen4exp", ()),
+        ("draft-mtp", "glm4moe", "glm4moe", (SERVER, OURS)),
+        ("draft-mtp", "gemma4", "gemma4-assistant", (SERVER,)),
+        ("draft-eagle3", "llama", "eagle3", (SERVER,)),
+        ("ngram", "mamba", "", (SERVER, OURS)),
+    ],
+)
+def test_each_pair_has_its_engines_and_a_reason_for_each_that_it_has_not(
+    kind: str, target: str, draft: str, engines: tuple[str, ...]
+) -> None:
+    assert engines_of(kind, target, draft) == engines
+    notes = engine_notes(kind, target, draft)
+    assert len(notes) == 2 - len(engines)
+    assert [SERVER in n or "gguftools run" in n for n in notes] == [True] * len(notes)
+
+
+def test_only_a_recurrent_target_has_something_to_say_of_taking_back() -> None:
+    assert rollback_notes("draft-simple", "llama", 8) == ()
+    assert "both engines copy it" in rollback_notes("draft-simple", "mamba", 8)[0]
+    assert "both engines keep 4 copies" in rollback_notes("draft-mtp", "qwen35", 3)[0]
+    assert "llama-server keeps 16 copies" in rollback_notes("draft-dflash", "qwen35", 15)[0]
+    assert "with 9 copies" in rollback_notes("draft-simple", "lfm2", 8)[0]
 
 
 def test_a_long_architecture_name_is_cut() -> None:

@@ -12,7 +12,8 @@ from gguftools.gguf.nextn_table import MTP_ARCHS
 from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
 from gguftools.pairing.launch import Settings
-from gguftools.pairing.ranking import Pair, Prediction, check_head, check_pair
+from gguftools.pairing.quant import precision_of
+from gguftools.pairing.ranking import Pair, check_head, check_ngram, check_pair
 from tests.models import bytes as raw
 from tests.models.chain import random_chain
 from tests.models.markov import write_llama, write_qwen35, write_qwen35_mtp_only
@@ -21,8 +22,6 @@ from tests.models.pair_models import (
     F16,
     F32,
     I64,
-    Q4_0,
-    Q8_0,
     Tensors,
     built,
     feature_draft,
@@ -45,11 +44,25 @@ def _ruled(pair: Pair) -> tuple[str, str | None]:
     return pair.verdict, pair.rule
 
 
+# N-gram lookup.
+
+
+def test_ngram_lookup_drafts_for_every_model_that_writes_text() -> None:
+    pair = check_ngram(model(path="big.gguf"))
+    assert (pair.draft, pair.kind, *_ruled(pair)) == (None, "ngram", "works", None)
+    assert pair.commands == {
+        "llama-server": "llama-server -m big.gguf --spec-type ngram-mod -np 1",
+        "gguftools": "gguftools run big.gguf --ngram -p 'Once upon a time'",
+    }
+    assert _ruled(check_ngram(feature_draft("eagle3"))) == ("blocked", "target")
+
+
 # Draft models.
 
 
 def test_a_smaller_model_of_the_same_vocabulary_works() -> None:
-    pair = check_pair(model(path="big.gguf"), _small())
+    small = _small()
+    pair = check_pair(model(path="big.gguf"), small)
     assert pair == Pair(
         "big.gguf",
         "small.gguf",
@@ -57,11 +70,13 @@ def test_a_smaller_model_of_the_same_vocabulary_works() -> None:
         "works",
         None,
         "35 token texts are equal and BOS and EOS are handled alike",
-        prediction=Prediction(),
+        n_bytes=small.shards[0].n_bytes,
+        n_params=64 + 64 * 256,
+        precision=precision_of(small),
         settings=Settings(8, 0, 0.5),
         commands={
             "llama-server": "llama-server -m big.gguf --spec-type draft-simple -md small.gguf "
-            "--spec-draft-n-max 8 --spec-draft-p-min 0.5 -np 1",
+            "--spec-draft-n-max 8 --spec-draft-n-min 0 --spec-draft-p-min 0.5 -np 1",
             "gguftools": "gguftools run big.gguf --draft small.gguf -p 'Once upon a time'",
         },
     )
@@ -140,15 +155,6 @@ def test_a_dense_draft_larger_than_the_active_experts_is_poor() -> None:
     assert _ruled(check_pair(target, model("qwen3", n_layer=2))) == ("works", None)
 
 
-def test_a_draft_of_few_bits_for_a_target_of_many_is_noted() -> None:
-    def notes(target: int, draft: int) -> str:
-        return " ".join(check_pair(model(type_id=target), _small(type_id=draft)).notes)
-
-    assert "a Q4 target wants a Q8_0 draft" in notes(Q8_0, Q4_0)
-    assert "issue 10664" in notes(Q4_0, F16)
-    assert notes(Q8_0, Q8_0) == notes(Q4_0, Q8_0) == ""
-
-
 def test_a_draft_of_a_shorter_context_is_noted() -> None:
     pair = check_pair(model(), _small(keys={"context_length": 2048}))
     assert "2048 tokens of context, the target on 4096" in pair.notes[0]
@@ -171,8 +177,9 @@ def test_a_target_that_needs_checkpoints_is_noted(arch: str) -> None:
 
 def test_a_hybrid_target_costs_the_server_copies_with_a_draft_model_only() -> None:
     assert any("llama-server copies" in n for n in check_pair(model("qwen35"), _small()).notes)
-    whole = tiny("qwen35")
-    assert not any("copies" in n for n in check_head(mtp_header(whole)).notes)
+    own = check_head(mtp_header(tiny("qwen35")))
+    assert not any("llama-server copies" in n for n in own.notes)
+    assert any("both engines keep 4 copies of it" in n for n in own.notes)
 
 
 # Files that cannot take part.
@@ -234,7 +241,8 @@ def test_a_complete_head_works_where_an_mtp_graph_exists(arch: str) -> None:
         assert pair.settings is not None
         assert pair.commands["llama-server"] == (
             f"llama-server -m {arch}.gguf --spec-type draft-mtp "
-            f"--spec-draft-n-max {pair.settings.draft_max} -np 1"
+            f"--spec-draft-n-max {pair.settings.draft_max} --spec-draft-n-min 0 "
+            "--spec-draft-p-min 0 -np 1"
         )
         assert pair.commands["gguftools"] == (
             f"gguftools run {arch}.gguf --mtp -p 'Once upon a time'"
@@ -382,7 +390,7 @@ def test_a_feature_draft_works_in_the_server_only(arch: str, kind: str, draft_ma
     assert pair.settings == Settings(draft_max, 0, 0.0)
     assert pair.commands == {
         "llama-server": f"llama-server -m llama.gguf --spec-type {kind} -md {arch}.gguf "
-        f"--spec-draft-n-max {draft_max} -np 1",
+        f"--spec-draft-n-max {draft_max} --spec-draft-n-min 0 --spec-draft-p-min 0 -np 1",
         "gguftools": None,
     }
     assert f"only llama-server drafts with {kind}" in pair.notes[-1]
@@ -437,7 +445,7 @@ def test_a_feature_draft_of_other_tokens_is_blocked() -> None:
     ("rows", "d2t", "rule"),
     [
         (40, None, None),
-        (48, None, None),
+        (48, None, "head"),
         (8, None, "vocab-size"),
         (8, ((8,), I64), None),
         (8, ((9,), I64), "head"),

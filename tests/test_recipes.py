@@ -9,10 +9,14 @@ import pytest
 from gguftools.errors import FormatError, SourceError, UsageError
 from gguftools.recipes import (
     PackageFile,
+    PlacedFile,
+    Recipe,
+    RecipeSettings,
     Requantized,
     installed_file,
     load_recipe,
     recipe_path,
+    write_recipe,
 )
 
 FOLDER = Path(__file__).resolve().parent.parent / "recipes"
@@ -90,3 +94,51 @@ def test_absent_huge_and_unknown_recipes_say_so(tmp_path: Path) -> None:
         load_recipe(tmp_path / "deep.toml")
     with pytest.raises(UsageError, match="smollm2-demo"):
         recipe_path("no-such-recipe")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_recipe_that_is_written_reads_the_same(path: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(path)
+    write_recipe(recipe, tmp_path / "copy.toml")
+    assert load_recipe(tmp_path / "copy.toml") == recipe
+    assert [p.name for p in tmp_path.iterdir()] == ["copy.toml"]
+
+
+@pytest.mark.parametrize(
+    "odd", ['a "quoted" name', "back\\slash", "new\nline \x7f\x01", "\U0001f999"]
+)
+@pytest.mark.parametrize("draft", [None, PlacedFile("hf://user/repo/small.gguf", 7)])
+def test_odd_texts_survive_being_written(
+    odd: str, draft: PlacedFile | None, tmp_path: Path
+) -> None:
+    settings = RecipeSettings(3, 0, 0.0, 0.8, 512)
+    recipe = Recipe(
+        odd, odd, "draft-mtp", PlacedFile(odd, 1), draft, settings, (odd,), (), {odd: odd}
+    )
+    write_recipe(recipe, tmp_path / "odd.toml")
+    assert load_recipe(tmp_path / "odd.toml") == recipe
+
+
+def test_a_recipe_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    recipe = load_recipe(recipe_path("smollm2-demo"))
+    with pytest.raises(SourceError, match="No such file"):
+        write_recipe(recipe, tmp_path / "no" / "folder.toml")
+    (tmp_path / "old.toml").mkdir()
+    with pytest.raises(SourceError, match=r"old\.toml"):
+        write_recipe(recipe, tmp_path / "old.toml")
+    assert [p.name for p in tmp_path.iterdir()] == ["old.toml"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("draft-magic", "kind: no kind of draft"), ("draft-simple", "draft: must be")],
+)
+def test_only_kinds_that_draft_alone_need_no_draft(kind: str, said: str, tmp_path: Path) -> None:
+    head, _, rest = GOOD.partition("[draft]")
+    text = f'kind = "{kind}"\n{head}{rest[rest.index("[settings]") :]}'
+    path = tmp_path / "alone.toml"
+    path.write_text(text.replace('of = "draft"\nrequantize = "F16"', 'place = "x"\nn_bytes = 1'))
+    with pytest.raises(FormatError, match=said):
+        load_recipe(path)
+    path.write_text(path.read_text().replace(kind, "ngram"))
+    assert load_recipe(path).draft is None

@@ -91,6 +91,11 @@ def test_top_k_keeps_exactly_k_of_many_ties() -> None:
     assert len(Chain(temp=1, top_k=7, top_p=1, min_p=0).distribution(row).ids) == 7
 
 
+def test_confidence_in_what_is_not_a_number_is_none() -> None:
+    for row in ([np.nan] * 4, [1.0, np.nan, 2.0]):
+        assert confidence(np.array(row, np.float32))[1] == 0.0
+
+
 def test_confidence_is_the_top_tokens_probability() -> None:
     for row in ROWS:
         p = np.exp(row.astype(np.float64) - row.max())

@@ -177,6 +177,15 @@ def test_of_the_experts_only_the_chosen_are_read() -> None:
     assert bytes_per_token(header) == 512 + 256 + 2048 // 4
 
 
+def test_embeddings_of_layers_are_looked_up_and_not_read() -> None:
+    rows = [
+        ("token_embd.weight", [32, 4], F32),
+        ("per_layer_token_embd.weight", [64, 4], F32),
+        ("blk.0.attn_q.weight", [32, 2], F32),
+    ]
+    assert bytes_per_token(_header(rows, {"block_count": 1})) == 512 + 256
+
+
 def test_a_file_without_tensors_has_no_bits_per_weight() -> None:
     groups = tensor_groups(_header([]))
     assert groups.bits_per_weight is None

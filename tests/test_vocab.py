@@ -6,6 +6,7 @@ import random
 import struct
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,19 @@ from gguftools.gguf.reader import StringArray
 from gguftools.gguf.tokenizer import Vocab, read_vocab
 from gguftools.pairing.vocab import (
     FIRST_ID_CHECKED,
-    N_VOCAB_DIFF_MAX,
     VocabMatch,
     match_vocab,
     printable,
+)
+from gguftools.pairing.vocab_rules import (
+    FIRST_NEW_FLAGS,
+    FIRST_NEW_LIMIT,
+    LAST_OLD_FLAGS,
+    LAST_OLD_LIMIT,
+    N_VOCAB_DIFF_MAX,
+    N_VOCAB_DIFF_MAX_OLD,
+    Rules,
+    rules_of,
 )
 from tests.models.tiny_vocab import TinyVocab, ask_llama
 from tests.models.vocab_pairs import random_pair, upstream_rule
@@ -130,7 +140,62 @@ def test_byte_order_does_not_matter() -> None:
     assert match_vocab(_named(texts), big).matches
 
 
+# Older builds.
+
+
+@pytest.mark.parametrize("n_more", [99, 100, 101, 128, 129])
+def test_older_builds_allow_a_difference_of_100(n_more: int) -> None:
+    target, draft = _words(500 + n_more, 500), _words(500)
+    old = match_vocab(target, draft, LAST_OLD_LIMIT)
+    assert old.rule == (None if n_more <= N_VOCAB_DIFF_MAX_OLD else "vocab-size")
+    if old.rule:
+        assert f"{n_more} apart, llama.cpp up to b{LAST_OLD_LIMIT} allows 100" in old.reason
+    for build in (FIRST_NEW_LIMIT, 11434, None):
+        assert match_vocab(target, draft, build).matches == (n_more <= N_VOCAB_DIFF_MAX)
+
+
+@pytest.mark.parametrize("which", ["bos", "eos"])
+def test_older_builds_compare_special_ids_that_nobody_adds(which: str) -> None:
+    texts = _texts(300)
+    sides = [_named(texts, bos=i) if which == "bos" else _named(texts, eos=i) for i in (1, 3)]
+    target, draft = sides
+    old = match_vocab(target, draft, LAST_OLD_FLAGS)
+    assert (old.rule, old.token_id) == (which, 1)
+    assert old.reason.endswith("compare it although neither adds it")
+    for build in (FIRST_NEW_FLAGS, 11434, None):
+        new = match_vocab(target, draft, build)
+        assert new.matches
+    assert f"builds of llama.cpp up to b{LAST_OLD_FLAGS} refuse this pair" in new.notes[0]
+    assert match_vocab(target, target, LAST_OLD_FLAGS).matches
+
+
+def test_older_builds_do_not_compare_the_type() -> None:
+    target, draft = _named(_texts(300)), replace(_named(_texts(300)), model="llama", type="SPM")
+    assert match_vocab(target, draft, LAST_OLD_FLAGS).matches
+    assert match_vocab(target, draft).rule == "vocab-type"
+    none = replace(draft, model="no_vocab", type="NONE")
+    assert match_vocab(target, none, LAST_OLD_FLAGS).rule == "vocab-type"
+
+
+def test_a_build_that_is_not_known_gets_the_stricter_rules() -> None:
+    assert rules_of(LAST_OLD_LIMIT + 1).n_diff_max == N_VOCAB_DIFF_MAX_OLD
+    assert rules_of(LAST_OLD_FLAGS + 1) == Rules(types=True, unused_ids=True)
+    assert rules_of(None) == rules_of(FIRST_NEW_FLAGS) == Rules()
+
+
 # What users ran into.
+
+
+def test_a_named_tail_is_told_from_padding() -> None:
+    tails = [b"<pad12>", b"<unused7>", b"<|reserved_special_token_3|>", b"<|extra_9|>", b"[PAD301]"]
+    target = _named(_texts(300) + tails)
+    assert match_vocab(target, _words(300)).notes[0].endswith(": tail padding")
+    named = _named([*_texts(300), *tails, b"<tool>", b"<end>"])
+    (note,) = match_vocab(named, _words(300)).notes
+    assert "2 of them with a name of their own, the first '<tool>' at id 305" in note
+    assert note.endswith("llama-server b11434 aborts when the target reads or writes one")
+    (note,) = match_vocab(_words(300), named).notes
+    assert note.endswith("llama-server b11434 aborts when the draft drafts one")
 
 
 def test_qwen_sizes_that_differ_by_padding_match() -> None:  # QwenLM/Qwen3 issues 326 and 466

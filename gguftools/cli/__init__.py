@@ -19,9 +19,10 @@ from gguftools.errors import GGUFToolsError
 __all__ = ["commands", "main"]
 
 INTERRUPTED = 130  # 128 + SIGINT
+_REMOTE = ("hf://", "http://", "https://")
 PIPE_CLOSED = 141  # 128 + SIGPIPE
 # Each is a command of that name in the module of that name, imported when it is asked for.
-VERBS = ("inspect", "diff", "pair", "run", "chat", "completion")
+VERBS = ("inspect", "diff", "pair", "run", "chat", "doctor", "completion")
 
 
 class Verbs(click.Group):
@@ -31,7 +32,8 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         first = args[0]
-        if first not in VERBS and (first.endswith(".gguf") or os.path.exists(first)):
+        is_place = first.endswith(".gguf") or first.startswith(_REMOTE) or os.path.exists(first)
+        if first not in VERBS and is_place:
             args = ["inspect", *args]
         return super().resolve_command(ctx, args)
 
@@ -67,6 +69,7 @@ def commands() -> None:
       gguftools pair model.gguf draft.gguf      will llama.cpp draft with this pair
       gguftools run model.gguf -p "Why?"        one answer, drafted when that is faster
       gguftools chat model.gguf                 a conversation
+      gguftools doctor                          what can this machine draft with
 
     Results go to stdout, notes and errors to stderr; every verb that has a result prints it
     as one JSON object with --json.

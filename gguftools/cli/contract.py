@@ -69,53 +69,6 @@ class InspectJSON(TypedDict):
     problems: list[ProblemJSON]
 
 
-class SettingsJSON(TypedDict):
-    """What to start with; gguftools adapts the length up to `draft_max` as it runs."""
-
-    draft_max: int
-    draft_min: int
-    draft_p_min: float
-
-
-CommandsJSON = TypedDict("CommandsJSON", {"llama-server": str | None, "gguftools": str | None})
-
-
-class PredictionJSON(TypedDict):
-    """What the pair should bring."""
-
-    acceptance: float | None
-    tokens_per_round: float | None
-    speedup: float | None
-    speedup_low: float | None
-    speedup_high: float | None
-
-
-class CandidateJSON(TypedDict):
-    """The verdict on one draft; `draft` is null for the target's own MTP head."""
-
-    draft: str | None
-    kind: str | None
-    verdict: str
-    rule: str | None
-    token_id: int | None
-    target_text: str | None
-    draft_text: str | None
-    reason: str
-    notes: list[str]
-    prediction: PredictionJSON
-    settings: SettingsJSON | None
-    memory_bytes: dict[str, int] | None
-    commands: CommandsJSON
-
-
-class PairJSON(TypedDict):
-    """`gguftools pair --json`."""
-
-    schema: Literal["gguftools.pair/1"]
-    target: str
-    candidates: list[CandidateJSON]
-
-
 class ReplyJSON(TypedDict):
     """What one reply cost and what its drafts brought; positions count from the first draft."""
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +15,7 @@ from gguftools.cli.contract import (
     NonFiniteJSON,
     PrecisionJSON,
 )
+from gguftools.cli.progress import progress
 from gguftools.gguf.header import Header, TensorInfo
 from gguftools.gguf.precision import head_precision, imatrix
 from gguftools.gguf.problem import Problem
@@ -39,24 +37,9 @@ def read_tensors(header: Header, reference: Path | None) -> tuple[DeepReport, tu
     source = None
     if reference is not None:
         source = open_checkpoint(str(reference)) if reference.is_dir() else open_gguf(reference)
-    with _progress() as progress:
-        report = deep_report(header, source, progress)
+    with progress("reading tensors", in_bytes=True) as read:
+        report = deep_report(header, source, read)
     return report, deep_problems(header, report)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr that vanishes at the end; nothing where nobody looks."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    columns = ("reading tensors", BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def deep_json(header: Header, report: DeepReport, reference: str | None) -> DeepJSON:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import click
 
@@ -21,11 +20,11 @@ from gguftools.cli.contract_diff import (
     TensorDiffJSON,
     TensorJSON,
 )
-from gguftools.cli.options import FILE, color_option, json_option
+from gguftools.cli.fetch import fetch
+from gguftools.cli.options import PLACE, color_option, json_option
 from gguftools.gguf.compare import Comparison, MetadataChange, Side, TensorPair, compare
 from gguftools.gguf.nextn import MtpReport
 from gguftools.gguf.reader import TensorInfo
-from gguftools.gguf.source import open_gguf
 from gguftools.gguf.tensors import TensorGroup, TensorGroups
 
 _N_ROWS = 24  # head tensors and metadata keys shown
@@ -37,11 +36,11 @@ _COLORS = {
 
 
 @click.command(short_help="What differs between two files, the MTP head first?")
-@click.argument("a", type=FILE)
-@click.argument("b", type=FILE)
+@click.argument("a", type=PLACE)
+@click.argument("b", type=PLACE)
 @json_option
 @color_option
-def diff(a: Path, b: Path, as_json: bool) -> int:
+def diff(a: str, b: str, as_json: bool) -> int:
     """Say what differs between two GGUF models: A before, B after quantizing or converting it.
 
     The MTP head comes first, then the tensors by size and type, then the metadata. Headers are
@@ -53,9 +52,9 @@ def diff(a: Path, b: Path, as_json: bool) -> int:
       gguftools diff model-F16.gguf model-Q4_K_M.gguf
       gguftools diff old.gguf new.gguf --json | jq .mtp.verdict
     """
-    found = compare(open_gguf(a), open_gguf(b))
+    found = compare(fetch(a), fetch(b))
     if as_json:
-        render.json_object(_json(found, str(a), str(b)))
+        render.json_object(_json(found, a, b))
     else:
         _print(found)
     return 0 if found.survived else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,28 +10,23 @@ from typing import TYPE_CHECKING
 import click
 
 from gguftools.cli import render
-from gguftools.cli.contract import HeadJSON, InspectJSON, MtpJSON, ProblemJSON
-from gguftools.cli.deep import deep_json, print_deep, read_tensors
-from gguftools.cli.options import FILE, color_option, json_option
-from gguftools.cli.reference import (
-    inspect_checkpoint,
-    print_reference,
-    read_reference,
-    reference_json,
-    reference_problem,
-)
+from gguftools.cli.options import PLACE, color_option, json_option
 from gguftools.gguf.problem import Problem
 from gguftools.gguf.report import InspectReport, inspect_header
 from gguftools.gguf.source import open_gguf
 from gguftools.pairing.kinds import draft_kind
 
+# Every start of inspect pays for what it imports: the rest follows where it is asked for.
 if TYPE_CHECKING:
+    from gguftools.cli.contract import DeepJSON, HeadJSON, InspectJSON, MtpJSON
+    from gguftools.cli.contract_reference import ReferenceJSON
     from gguftools.gguf.deep import DeepReport
+    from gguftools.gguf.header import Header
     from gguftools.gguf.reference import ReferenceReport
 
 
 @click.command(short_help="What is in a file, and did its MTP head survive?")
-@click.argument("file", type=FILE)
+@click.argument("file", type=PLACE)
 @click.option("--deep", is_flag=True, help="Read the tensors too: NaN, Inf, dead or copied heads.")
 @click.option(
     "--reference",
@@ -39,34 +35,57 @@ if TYPE_CHECKING:
 )
 @json_option
 @color_option
-def inspect(file: Path, deep: bool, reference: str | None, as_json: bool) -> int:
+def inspect(file: str, deep: bool, reference: str | None, as_json: bool) -> int:
     """Say what the GGUF model FILE holds and whether its MTP head survived.
 
     Only the header is read, with --deep every tensor. Of a split model any shard may be named; all
     are read as one. Of the folder of a Hugging Face checkpoint it says what conversion will do
     with the head. Exit code 1 when something is broken, with what to do about it.
 
+    FILE may also be a URL or user/repo[:QUANT] on the Hugging Face Hub, as in llama.cpp's -hf. Of a
+    folder, a quoted pattern or a whole repository (user/repo/) every model gets one line.
+
     \b
     Examples:
       gguftools inspect model.gguf
       gguftools model.gguf                      the same
       gguftools inspect model-00001-of-00004.gguf
+      gguftools inspect folder/                 every model in it, or 'quants/*Q4*.gguf'
+      gguftools inspect ggml-org/gemma-3-270m-GGUF:Q8_0
+      gguftools inspect https://example.org/model.gguf
       gguftools inspect model.gguf --json | jq .mtp.state
       gguftools inspect model.gguf --reference Qwen/Qwen3.5-9B
       gguftools inspect checkpoint-folder/      before it is converted
       gguftools inspect model-Q4_K_M.gguf --deep --reference model-F16.gguf
     """
-    if (file / "config.json").is_file() and not (deep or reference):
-        return inspect_checkpoint(str(file), as_json=as_json)
-    report, found = inspect_header(open_gguf(file)), None
-    source = read_reference(report.header, reference, deep=deep) if reference else None
-    problems = reference_problem(source)
+
+    def one(header: Header) -> int:
+        return _inspect(header, file, deep, reference, as_json)
+
+    if os.path.isfile(file):
+        return one(open_gguf(file))
+    from gguftools.cli.inspect_list import inspect_place
+
+    return inspect_place(file, one, deep=deep, alone=deep or bool(reference), as_json=as_json)
+
+
+def _inspect(header: Header, file: str, deep: bool, reference: str | None, as_json: bool) -> int:
+    """One model."""
+    report, found, source = inspect_header(header), None, None
+    problems: tuple[Problem, ...] = ()
+    if reference:
+        from gguftools.cli.reference import read_reference, reference_problem
+
+        source = read_reference(report.header, reference, deep=deep)
+        problems = reference_problem(source)
     if deep:
+        from gguftools.cli.deep import read_tensors
+
         found, more = read_tensors(report.header, Path(reference) if reference else None)
         problems = (*problems, *more)
     report = replace(report, problems=_by_severity((*report.problems, *problems)))
     if as_json:
-        render.json_object(_json(report, str(file), found, reference, source))
+        render.json_object(_json(report, file, found, reference, source))
     else:
         _print(report, found, source)
     return 0 if report.sound else 1
@@ -84,56 +103,72 @@ def _json(
     source: ReferenceReport | None,
 ) -> InspectJSON:
     hparams, vocab = report.hparams, report.vocab
-    return InspectJSON(
-        schema="gguftools.inspect/1",
-        path=path,
-        files=[shard.path for shard in report.header.shards],
-        architecture=report.header.architecture,
-        name=report.name,
-        n_layer=hparams.n_layer,
-        n_layer_all=hparams.n_layer_all,
-        n_ctx_train=hparams.n_ctx_train,
-        n_embd=hparams.n_embd,
-        n_head=list(hparams.n_head),
-        n_head_kv=list(hparams.n_head_kv),
-        n_vocab=hparams.n_vocab,
-        tokenizer=vocab.model if vocab is not None else None,
-        n_params=report.tensors.n_params,
-        n_bytes=report.n_bytes,
-        bits_per_weight=report.tensors.bits_per_weight,
-        file_type=report.file_type,
-        quant_types=report.tensors.quant_types(),
-        chat_template=report.chat_template is not None,
-        mtp=_mtp_json(report),
-        draft_kind=draft_kind(report.header),
-        deep=deep_json(report.header, deep, reference) if deep else None,
-        reference=reference_json(source) if source else None,
-        problems=[
-            ProblemJSON(code=p.code, severity=p.severity, message=p.message, hint=p.hint)
+    return {
+        "schema": "gguftools.inspect/1",
+        "path": path,
+        "files": [shard.path for shard in report.header.shards],
+        "architecture": report.header.architecture,
+        "name": report.name,
+        "n_layer": hparams.n_layer,
+        "n_layer_all": hparams.n_layer_all,
+        "n_ctx_train": hparams.n_ctx_train,
+        "n_embd": hparams.n_embd,
+        "n_head": list(hparams.n_head),
+        "n_head_kv": list(hparams.n_head_kv),
+        "n_vocab": hparams.n_vocab,
+        "tokenizer": vocab.model if vocab is not None else None,
+        "n_params": report.tensors.n_params,
+        "n_bytes": report.n_bytes,
+        "bits_per_weight": report.tensors.bits_per_weight,
+        "file_type": report.file_type,
+        "quant_types": report.tensors.quant_types(),
+        "chat_template": report.chat_template is not None,
+        "mtp": _mtp_json(report),
+        "draft_kind": draft_kind(report.header),
+        "deep": _deep_json(report.header, deep, reference),
+        "reference": _reference_json(source),
+        "problems": [
+            {"code": p.code, "severity": p.severity, "message": p.message, "hint": p.hint}
             for p in report.problems
         ],
-    )
+    }
+
+
+def _deep_json(header: Header, report: DeepReport | None, reference: str | None) -> DeepJSON | None:
+    if report is None:
+        return None
+    from gguftools.cli.deep import deep_json
+
+    return deep_json(header, report, reference)
+
+
+def _reference_json(report: ReferenceReport | None) -> ReferenceJSON | None:
+    if report is None:
+        return None
+    from gguftools.cli.reference import reference_json
+
+    return reference_json(report)
 
 
 def _mtp_json(report: InspectReport) -> MtpJSON:
     mtp = report.mtp
-    return MtpJSON(
-        state=mtp.state,
-        declared=mtp.declared,
-        heads=[
-            HeadJSON(
-                block=head.block,
-                missing=list(head.missing),
-                wrong_shape=list(head.wrong_shape),
-                n_bytes=head.n_bytes,
-                eh_proj_type=head.eh_proj_type,
-            )
+    return {
+        "state": mtp.state,
+        "declared": mtp.declared,
+        "heads": [
+            {
+                "block": head.block,
+                "missing": list(head.missing),
+                "wrong_shape": list(head.wrong_shape),
+                "n_bytes": head.n_bytes,
+                "eh_proj_type": head.eh_proj_type,
+            }
             for head in mtp.heads
         ],
-        loads=mtp.loads,
-        runnable=mtp.runnable,
-        reason=mtp.reason,
-    )
+        "loads": mtp.loads,
+        "runnable": mtp.runnable,
+        "reason": mtp.reason,
+    }
 
 
 def _print(report: InspectReport, deep: DeepReport | None, source: ReferenceReport | None) -> None:
@@ -147,8 +182,12 @@ def _print(report: InspectReport, deep: DeepReport | None, source: ReferenceRepo
     head = ("tensors", "parameters", "size", "bits", "types")
     render.table(head, _groups(report), right=(1, 2, 3))
     if source:
+        from gguftools.cli.reference import print_reference
+
         print_reference(source)
     if deep:
+        from gguftools.cli.deep import print_deep
+
         print_deep(report.header, deep)
     for problem in report.problems:
         render.line()

@@ -15,7 +15,7 @@ import click
 
 from gguftools.cli import render
 from gguftools.cli.contract import EqualityJSON, ReplyJSON
-from gguftools.cli.options import EngineOptions, ReplyOptions
+from gguftools.cli.engine_options import EngineOptions, ReplyOptions
 from gguftools.errors import EngineError, SourceError
 from gguftools.speculative.stats import Report
 
@@ -51,6 +51,7 @@ def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
         target=target,
         draft=options.draft,
         drafter=options.drafter,
+        ngram_first=options.ngram_first,
         draft_max=options.draft_max,
         draft_min=options.draft_min,
         draft_p_min=options.draft_p_min,
@@ -58,6 +59,15 @@ def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
         n_threads=options.n_threads,
         n_gpu_layers=options.n_gpu_layers,
         n_gpu_layers_draft=options.n_gpu_layers_draft,
+        device=options.device,
+        device_draft=options.device_draft,
+        split_mode=options.split_mode,
+        cache_type_k=options.cache_type_k,
+        cache_type_v=options.cache_type_v,
+        cache_type_k_draft=options.cache_type_k_draft,
+        cache_type_v_draft=options.cache_type_v_draft,
+        context_shift=options.context_shift,
+        n_keep=options.n_keep,
         chain=Chain(**options.sampling),
         seed=options.seed,
     )
@@ -89,6 +99,11 @@ def stream(reply: Reply, how: ReplyOptions, *, show: bool) -> None:
             click.echo()
         if how.trace is not None:
             _write_trace(how.trace, reply)
+    if reply.stop_reason == "context":
+        render.note(
+            f"the context of {reply.n_ctx} tokens is full: -c makes it larger, --context-shift "
+            "forgets its older half and goes on"
+        )
 
 
 def _write_trace(path: Path, reply: Reply) -> None:
@@ -176,10 +191,12 @@ def stats_line(report: Report, drafter: str) -> str:
     ]
     if report.n_draft:
         parts += [
-            f"{drafter}: {report.n_accepted} of {report.n_draft} drafted accepted "
-            f"({render.ratio(report.acceptance_rate)})",
-            f"draft lengths {_lengths(report.n_draft_histogram)}",
+            f"{name}: {share.n_accepted} of {share.n_draft} drafted accepted "
+            f"({render.ratio(share.n_accepted / share.n_draft)})"
+            for name, share in report.by_drafter.items()
+            if share.n_draft
         ]
+        parts.append(f"draft lengths {_lengths(report.n_draft_histogram)}")
     elif drafter != "none":
         parts.append(f"{drafter}: nothing drafted")
     return ", ".join(parts)

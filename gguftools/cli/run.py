@@ -10,15 +10,8 @@ import click
 
 from gguftools.cli import render
 from gguftools.cli.contract import RunJSON
-from gguftools.cli.options import (
-    FILE,
-    PROMPT_BYTES_MAX,
-    EngineOptions,
-    ReplyOptions,
-    color_option,
-    engine_options,
-    json_option,
-)
+from gguftools.cli.engine_options import EngineOptions, ReplyOptions, engine_options
+from gguftools.cli.options import FILE, PROMPT_BYTES_MAX, color_option, json_option
 from gguftools.cli.reply import (
     equality_json,
     equality_line,

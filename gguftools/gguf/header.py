@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TypeVar, cast
 
 from gguftools.gguf.ggml_types import GGMLType
 from gguftools.gguf.strings import ByteOrder, StringArray
@@ -18,7 +21,10 @@ __all__ = [
     "StringArray",
     "TensorInfo",
     "Value",
+    "once",
 ]
+
+Fact = TypeVar("Fact")
 
 DEFAULT_ALIGNMENT = 32
 ARCHITECTURE_CHARS_MAX = 64  # the longest name llama.cpp knows has 21
@@ -111,6 +117,9 @@ class Header:
     types: dict[str, str]
     tensors: dict[str, TensorInfo]
     shards: tuple[Shard, ...]
+    found: dict[object, object] = field(  # facts already derived, see `once`
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @property
     def path(self) -> str:
@@ -137,3 +146,15 @@ class Header:
     def arch_key(self, suffix: str) -> str:
         """The key `{architecture}.{suffix}`."""
         return f"{self.architecture}.{suffix}"
+
+
+def once(derive: Callable[[Header], Fact]) -> Callable[[Header], Fact]:
+    """A fact that follows from a header alone and does not change: derived when first asked for."""
+
+    @wraps(derive)
+    def known(header: Header) -> Fact:
+        if derive not in header.found:
+            header.found[derive] = derive(header)
+        return cast(Fact, header.found[derive])
+
+    return known

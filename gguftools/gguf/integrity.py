@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from gguftools.gguf.header import Header, NumericArray, Shard, StringArray, TensorInfo
+from gguftools.gguf.header import Header, NumericArray, Shard, StringArray, TensorInfo, once
 from gguftools.gguf.hparams import N_LAYER_MAX
 from gguftools.gguf.problem import Problem
 from gguftools.gguf.tokenizer import vocab_problems
@@ -33,6 +33,7 @@ _NO_MODEL_ARCHS = ("clip", "controlvector", "imatrix")
 _NO_MODEL_TYPES = ("adapter", "imatrix", "mmproj")
 
 
+@once
 def check_integrity(header: Header) -> tuple[Problem, ...]:
     """Everything found, worst first; the problems of the vocabulary are among them."""
     found = [*_byte_order(header), *_tensor_types(header), *_split(header), *_architecture(header)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gguftools.gguf.header import Header, TensorInfo, once
 from gguftools.gguf.hparams import read_hparams
 from gguftools.gguf.nextn_block import block_tensors, check_rows
 from gguftools.gguf.nextn_file import EH_PROJ, Head, MtpFile, is_mtp_name
@@ -22,7 +23,6 @@ from gguftools.gguf.nextn_findings import (
 )
 from gguftools.gguf.nextn_table import LLAMA_BUILD, MTP_ARCHS, NOT_MTP, Tensor
 from gguftools.gguf.problem import Problem
-from gguftools.gguf.reader import Header, TensorInfo
 from gguftools.gguf.shapes import shape_names
 
 MtpState = Literal["none", "complete", "trunk-only", "head-only", "broken", "unsupported"]
@@ -58,6 +58,7 @@ class MtpReport:
     problems: tuple[Problem, ...]
 
 
+@once
 def mtp_report(header: Header) -> MtpReport:
     """Whether the MTP tensors of a file survived, and what llama.cpp makes of it."""
     arch = header.architecture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,29 +20,38 @@ _SHARD_NAME = re.compile(
 
 def open_gguf(path: str | os.PathLike[str]) -> Header:
     """The header of a model; for a split model every shard is read, whichever one is named."""
-    first = _read(Path(path))
+    return open_split(os.fspath(path), _read)
+
+
+def open_split(name: str, read: Callable[[str], Header]) -> Header:
+    """The header of a model by the name of its file, or of any of its shards."""
+    first = read(name)
     count = first.integer("split.count") or 0
     if count <= 1:
         return first
-    paths = shard_paths(Path(path), count)
-    return merge(first if p == Path(path) else _read(p) for p in paths)
+    names = shard_names(name, count, where=first.path)
+    return merge(first if each == name else read(each) for each in names)
 
 
 def shard_paths(path: Path, count: int) -> list[Path]:
+    """The files of a split model on this machine."""
+    return [Path(name) for name in shard_names(str(path), count, where=str(path))]
+
+
+def shard_names(name: str, count: int, *, where: str) -> list[str]:
     """The files of a split model, from the name of any one of them (llama.cpp's own pattern)."""
-    match = _SHARD_NAME.match(path.name)
+    match = _SHARD_NAME.match(name)
     if match is None or int(match["count"]) != count:
         raise FormatError(
             f"it is one of {count} shards, but its name does not end in -NNNNN-of-{count:05}.gguf",
-            where=str(path),
+            where=where,
             hint="give the shards back their own names",
         )
     if count > N_SHARDS_MAX:
-        raise FormatError(
-            f"it declares {count} shards; at most {N_SHARDS_MAX} are read", where=str(path)
-        )
+        raise FormatError(f"it declares {count} shards; at most {N_SHARDS_MAX} are read",
+                          where=where)  # fmt: skip
     prefix = match["prefix"]
-    return [path.with_name(f"{prefix}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
+    return [f"{prefix}-{i:05}-of-{count:05}.gguf" for i in range(1, count + 1)]
 
 
 def merge(headers: Iterable[Header]) -> Header:
@@ -82,21 +91,22 @@ def _check_shard(header: Header, no: int, first: Header) -> None:
         raise FormatError("its byte order is not that of the first shard", where=header.path)
 
 
-def _read(path: Path) -> Header:
+def _read(name: str) -> Header:
+    path = Path(name)
     try:
         if not path.exists():
-            raise SourceError("no such file", where=str(path), hint=_nearby(path))
+            raise SourceError("no such file", where=name, hint=missing_shard(name))
         if not path.is_file():
-            raise SourceError("not a regular file", where=str(path))
+            raise SourceError("not a regular file", where=name)
         with path.open("rb", buffering=0) as file:
-            return read_header(file, str(path))
+            return read_header(file, name)
     except OSError as err:
-        raise SourceError(err.strerror or str(err), where=str(path)) from err
+        raise SourceError(err.strerror or str(err), where=name) from err
 
 
-def _nearby(path: Path) -> str:
+def missing_shard(name: str) -> str:
     """What to say next when a file is missing."""
-    match = _SHARD_NAME.match(path.name)
+    match = _SHARD_NAME.match(name)
     if match is None:
         return ""
     return f"shard {int(match['no'])} of {int(match['count'])} is missing: download it too"

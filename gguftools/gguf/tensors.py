@@ -101,11 +101,14 @@ def tensor_groups(header: Header, n_layer_trunk: int | None = None) -> TensorGro
 
 
 def bytes_per_token(header: Header) -> int:
-    """Bytes of weights that one token of the trunk reads: of the experts only the chosen ones."""
+    """Bytes of weights that one token of the trunk reads: of the experts only the chosen ones.
+
+    Embeddings give it a row, which is nothing; a tied one is read whole, as the output.
+    """
     groups, hparams = tensor_groups(header), read_hparams(header)
     n_bytes = groups.trunk.n_bytes + groups.output.n_bytes
     if groups.tied_output:
-        n_bytes += groups.embedding.n_bytes
+        n_bytes += tensor_bytes(header)["token_embd.weight"]
     if hparams.n_expert > 0 and 0 < hparams.n_expert_used <= hparams.n_expert:
         idle = hparams.n_expert - hparams.n_expert_used
         n_bytes -= groups.experts.n_bytes * idle // hparams.n_expert

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gguftools.gguf.header import Header, NumericArray, StringArray, once
 from gguftools.gguf.problem import Problem
-from gguftools.gguf.reader import Header, NumericArray, StringArray
 from gguftools.gguf.token_texts import N_TOKENS_CHECKED, first_duplicate, token_texts
 
 # tokenizer.ggml.model -> type, default BOS, EOS, add_bos, add_eos; :1978-2145 and :2455-2486.
@@ -119,23 +119,26 @@ def read_vocab(header: Header) -> Vocab | None:
     )
 
 
-def vocab_problems(header: Header) -> list[Problem]:
+@once
+def vocab_problems(header: Header) -> tuple[Problem, ...]:
     """Why llama.cpp would refuse this vocabulary (errors) or repair it silently (warnings)."""
     model = header.text(_KEY + "model")
     if not model and _is_no_model(header):
-        return []
+        return ()
     if model not in _MODELS:
         what = f"tokenizer.ggml.model is {model[:40]!r}" if model else f"{_KEY}model is missing"
-        return [Problem("tokenizer-unknown", "error", f"{what}: llama.cpp b11434 does not load it")]
+        problem = f"{what}: llama.cpp b11434 does not load it"
+        return (Problem("tokenizer-unknown", "error", problem),)
     if _MODELS[model][0] == "NONE":
-        return []
+        return ()
     tokens = header.metadata.get(_KEY + "tokens")
     if not isinstance(tokens, StringArray):
-        return [Problem("tokens-missing", "error", "tokenizer.ggml.tokens is not a string array")]
+        problem = "tokenizer.ggml.tokens is not a string array"
+        return (Problem("tokens-missing", "error", problem),)
     found = [*_pre_problems(header, model), *_array_problems(header, len(tokens))]
     found += _type_problems(header)
     found += _special_problems(header, len(tokens))
-    return found + _duplicate_problems(tokens)
+    return (*found, *_duplicate_problems(tokens))
 
 
 def _is_no_model(header: Header) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from gguftools.gguf.hparams import read_hparams
@@ -12,7 +13,10 @@ DRAFT_MAX_SIMPLE = 8
 DRAFT_MAX_DEFAULT = 3  # --spec-draft-n-max, common/common.h, b11434
 BLOCK_SIZE_DEFAULT = 16  # dflash.block_size where absent, common/speculative.cpp, b11434
 P_MIN_SIMPLE = 0.5
+NGRAM = "ngram"
+_NGRAM_TYPE = "ngram-mod"  # what --spec-default stands for, common/arg.cpp, b11434
 _PROMPT = "Once upon a time"
+_ALL_LAYERS = "99"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,18 @@ class Settings:
     draft_max: int
     draft_min: int
     draft_p_min: float
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Where and how large a pair is started. `flags` are those that the llama-server at hand knows.
+
+    None: no llama-server was found, so that the flags are those of b11434.
+    """
+
+    n_ctx: int | None = None
+    gpu: bool = False
+    flags: Set[str] | None = None
 
 
 def settings_for(kind: str, head: Header) -> Settings:
@@ -35,8 +51,8 @@ def settings_for(kind: str, head: Header) -> Settings:
     EAGLE-3 drafts 3; DFlash and DSpark draft the block that they were trained on in one pass
     (docs/speculative.md and common/speculative.cpp, b11434).
     """
-    if kind == "draft-simple":
-        return Settings(DRAFT_MAX_SIMPLE, 0, P_MIN_SIMPLE)
+    if kind in ("draft-simple", NGRAM):
+        return Settings(DRAFT_MAX_SIMPLE, 0, P_MIN_SIMPLE if kind == "draft-simple" else 0.0)
     if kind in ("draft-dflash", "draft-dspark"):
         return Settings(_block_draft(kind, head), 0, 0.0)
     n_heads = read_hparams(head).n_layer_nextn
@@ -52,23 +68,56 @@ def _block_draft(kind: str, head: Header) -> int:
     return max(size if kind == "draft-dspark" and anchor_first else size - 1, 1)
 
 
-def server_command(target: str, draft: str | None, kind: str, settings: Settings) -> str:
+def server_command(
+    target: str, draft: str | None, kind: str, settings: Settings, launch: Launch | None = None
+) -> str:
     """llama-server for one stream. --spec-type is explicit: its own guess is often wrong."""
-    words = ["llama-server", "-m", _path(target), "--spec-type", kind]
-    if draft is not None:
-        words += ["-md", _path(draft)]
-    words += ["--spec-draft-n-max", str(settings.draft_max)]
-    if settings.draft_min:
-        words += ["--spec-draft-n-min", str(settings.draft_min)]
-    if settings.draft_p_min:
-        words += ["--spec-draft-p-min", f"{settings.draft_p_min:g}"]
+    launch = launch or Launch()
+    words = ["llama-server", "-m", _path(target)]
+    for names, value in _options(draft, kind, settings, launch):
+        if name := _spelled(names, launch.flags):
+            words += [name, value]
     return shlex.join([*words, "-np", "1"])
 
 
-def run_command(target: str, draft: str | None) -> str:
+def _options(
+    draft: str | None, kind: str, settings: Settings, launch: Launch
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Each option by its names, the newest first. The old ones are errors in new builds."""
+    yield ("--spec-type",), _NGRAM_TYPE if kind == NGRAM else kind
+    if launch.n_ctx:
+        yield ("-c",), str(launch.n_ctx)
+    if launch.gpu:
+        yield ("-ngl",), _ALL_LAYERS
+    if kind == NGRAM:  # its own lengths are the tested ones: 48 to 64 tokens after 24 that match
+        return
+    if draft is not None:
+        yield ("-md",), _path(draft)
+        if launch.gpu:
+            yield ("-ngld",), _ALL_LAYERS
+    # All three, always: their defaults moved between builds (llama.cpp issue 25908).
+    yield ("--spec-draft-n-max", "--draft-max", "--draft"), str(settings.draft_max)
+    yield ("--spec-draft-n-min", "--draft-min"), str(settings.draft_min)
+    yield ("--spec-draft-p-min", "--draft-p-min"), f"{settings.draft_p_min:g}"
+
+
+def _spelled(names: tuple[str, ...], flags: Set[str] | None) -> str | None:
+    if flags is None:
+        return names[0]
+    return next((name for name in names if name in flags), None)
+
+
+def run_command(
+    target: str, draft: str | None, kind: str = "", launch: Launch | None = None
+) -> str:
     """Our own engine, which chooses the draft length itself, every step."""
-    drafter = ["--draft", _path(draft)] if draft is not None else ["--mtp"]
-    return shlex.join(["gguftools", "run", _path(target), *drafter, "-p", _PROMPT])
+    drafter = ["--ngram"] if kind == NGRAM else ["--mtp"]
+    if draft is not None:
+        drafter = ["--draft", _path(draft)]
+    words = ["gguftools", "run", _path(target), *drafter]
+    if launch is not None and launch.n_ctx:
+        words += ["-c", str(launch.n_ctx)]
+    return shlex.join([*words, "-p", _PROMPT])
 
 
 def _path(path: str) -> str:

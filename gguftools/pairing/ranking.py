@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from gguftools.gguf.hparams import read_hparams
 from gguftools.gguf.nextn import mtp_report
-from gguftools.gguf.nextn_table import rollback_class
 from gguftools.gguf.reader import Header
-from gguftools.gguf.tensors import bytes_per_token
+from gguftools.gguf.tensors import bytes_per_token, tensor_groups
 from gguftools.gguf.tokenizer import read_vocab, vocab_problems
+from gguftools.pairing.engines import OURS, SERVER, engine_notes, engines_of, rollback_notes
 from gguftools.pairing.kinds import draft_kind, is_draft_only, is_head_only, why_no_text
-from gguftools.pairing.launch import Settings, run_command, server_command, settings_for
-from gguftools.pairing.quant import quant_notes
+from gguftools.pairing.launch import NGRAM, Settings, run_command, server_command, settings_for
+from gguftools.pairing.memory import MemoryPlan
+from gguftools.pairing.prediction import Prediction
+from gguftools.pairing.quant import Precision, precision_of
 from gguftools.pairing.sidecar import Finding, check_features, check_mtp, n_embedding_rows
-from gguftools.pairing.vocab import match_vocab
+from gguftools.pairing.vocab import VocabMatch, match_vocab
 
-_SERVER_ONLY = ("draft-eagle3", "draft-dflash", "draft-dspark")
+Verdict = Literal["works", "poor", "blocked"]
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """What the cost model expects; None where it has not been asked."""
+class Memory:
+    """What a pair takes, whether that is there, and the longest context that would fit if not."""
 
-    acceptance: float | None = None
-    tokens_per_round: float | None = None
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
+    plan: MemoryPlan
+    fits: bool
+    reason: str
+    n_ctx_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +39,44 @@ class Pair:
 
     "works": llama.cpp drafts with it; "poor": it drafts, and a gain is not to be expected;
     "blocked": it fails, aborts or drafts nonsense, `rule` says by which check. `draft` is None for
-    the target's own MTP head. A command is None where that engine cannot run the pair.
+    the target's own MTP head and for n-gram lookup. `n_bytes` is the size of the draft's file,
+    `n_params` what its trunk holds. A command is None where that engine cannot run the pair.
     """
 
     target: str
     draft: str | None
     kind: str | None
-    verdict: str
+    verdict: Verdict
     rule: str | None
     reason: str
     token_id: int | None = None
     target_text: str | None = None
     draft_text: str | None = None
     notes: tuple[str, ...] = ()
-    prediction: Prediction = field(default_factory=Prediction)
+    origin: str | None = None
+    n_bytes: int | None = None
+    n_params: int | None = None
+    precision: Precision | None = None
+    prediction: Prediction | None = None
+    memory: Memory | None = None
     settings: Settings | None = None
     commands: dict[str, str | None] = field(
         default_factory=lambda: {"llama-server": None, "gguftools": None}
     )
 
 
-def check_pair(target: Header, draft: Header) -> Pair:
-    """Whether this draft can draft for this target, in the order in which things fail."""
+def check_pair(target: Header, draft: Header, *, build: int | None = None) -> Pair:
+    """Whether this draft can draft for this target, in the order in which things fail.
+
+    `build` names an older llama.cpp (11434 is b11434), whose rules are stricter.
+    """
     kind = _kind(target, draft)
-    pair = Pair(target.path, draft.path, kind, "blocked", None, "")
+    pair = _described(Pair(target.path, draft.path, kind, "blocked", None, ""), draft)
     found = _check_model(target) or _check_load(target, "target") or _check_draft(draft, kind)
     if found is not None:
         return _blocked(pair, found)
     if kind == "draft-simple":
-        return _check_simple(pair, target, draft)
+        return _check_simple(pair, target, draft, build)
     found = check_mtp(target, draft) if kind == "draft-mtp" else check_features(target, draft)
     if found is not None:
         return _blocked(pair, found)
@@ -73,9 +84,24 @@ def check_pair(target: Header, draft: Header) -> Pair:
     return _ready(pair, target, draft, reason, _head_notes(target, draft, kind))
 
 
+def check_stranger(target: Header, draft: Header, *, build: int | None = None) -> Pair | None:
+    """The verdict on a model of another vocabulary, None for all that needs a closer look.
+
+    Most of the models that lie around are strangers to each other, and this costs a tenth of the
+    other checks.
+    """
+    ours, theirs = read_vocab(target), read_vocab(draft)
+    if draft_kind(draft) != "draft-simple" or ours is None or theirs is None:
+        return None
+    pair = Pair(target.path, draft.path, "draft-simple", "blocked", None, "")
+    match = match_vocab(ours, theirs, build)
+    return None if match.matches else _mismatched(_described(pair, draft), match)
+
+
 def check_head(target: Header) -> Pair:
     """Whether the target drafts with the MTP head in its own file."""
     pair = Pair(target.path, None, "draft-mtp", "blocked", None, "")
+    pair = replace(pair, precision=precision_of(target))
     report = mtp_report(target)
     found = _check_model(target)
     if found is None and report.state == "unsupported":
@@ -84,6 +110,23 @@ def check_head(target: Header) -> Pair:
         found = Finding("head", report.reason)
     found = found or _check_load(target, "target")
     return _blocked(pair, found) if found else _ready(pair, target, target, report.reason)
+
+
+def check_ngram(target: Header) -> Pair:
+    """Whether the target can draft by looking up what was written before: any model can."""
+    pair = Pair(target.path, None, NGRAM, "blocked", None, "")
+    found = _check_model(target) or _check_load(target, "target")
+    reason = "needs no file: it repeats what already stands in the prompt or the reply"
+    return _blocked(pair, found) if found else _ready(pair, target, target, reason)
+
+
+def _described(pair: Pair, draft: Header) -> Pair:
+    return replace(
+        pair,
+        n_bytes=sum(shard.n_bytes for shard in draft.shards),
+        n_params=tensor_groups(draft).trunk.n_params,
+        precision=precision_of(draft),
+    )
 
 
 _NAMES = {
@@ -144,16 +187,14 @@ def _check_vocab(header: Header, whose: str) -> Finding | None:
     return None
 
 
-def _check_simple(pair: Pair, target: Header, draft: Header) -> Pair:
+def _check_simple(pair: Pair, target: Header, draft: Header, build: int | None) -> Pair:
     ours, theirs = read_vocab(target), read_vocab(draft)
     assert ours is not None
     assert theirs is not None
-    match = match_vocab(ours, theirs)
-    if match.rule is not None:
-        finding = Finding(match.rule, match.reason, match.token_id, match.target_text,
-                          match.draft_text)  # fmt: skip
-        return replace(_blocked(pair, finding), notes=match.notes)
-    notes = (*match.notes, *quant_notes(target, draft), *_engine_notes(target, draft))
+    match = match_vocab(ours, theirs, build)
+    if not match.matches:
+        return _mismatched(pair, match)
+    notes = (*match.notes, *_engine_notes(target, draft))
     ready = _ready(pair, target, draft, match.reason, notes)
     n_target, n_draft = bytes_per_token(target), bytes_per_token(draft)
     if ready.verdict == "works" and n_draft >= n_target:
@@ -163,6 +204,12 @@ def _check_simple(pair: Pair, target: Header, draft: Header) -> Pair:
         )
         return replace(ready, verdict="poor", rule="size", reason=reason)
     return ready
+
+
+def _mismatched(pair: Pair, match: VocabMatch) -> Pair:
+    assert match.rule is not None
+    found = Finding(match.rule, match.reason, match.token_id, match.target_text, match.draft_text)
+    return replace(_blocked(pair, found), notes=match.notes)
 
 
 def _head_notes(target: Header, draft: Header, kind: str | None) -> Iterable[str]:
@@ -185,38 +232,33 @@ def _engine_notes(target: Header, draft: Header) -> Iterable[str]:
                "llama-server takes it for an MTP draft and aborts")  # fmt: skip
 
 
-def _rollback_notes(kind: str, target: Header) -> Iterable[str]:
-    """What a rejected draft costs; hybrid targets keep a state that has to be copied."""
-    arch, cost = target.architecture, "short drafts pay best"
-    match rollback_class(arch):
-        case "FULL":
-            yield (
-                f"{arch!r} keeps a recurrent state that cannot be rolled back token by token: "
-                f"both engines copy it before each draft and replay what is kept; {cost}"
-            )
-        case "RS" if kind == "draft-simple":
-            # n_rs_seq stays 0 for draft-simple, common/common.h:399, b11434.
-            yield (
-                f"llama-server copies the state of this hybrid target ({arch!r}) before each "
-                f"draft and replays what is kept; {cost} there"
-            )
-
-
 def _ready(
     pair: Pair, target: Header, head: Header, reason: str, notes: Iterable[str] = ()
 ) -> Pair:
     """A pair that passed every check on its files: settings, commands, and what to know."""
     assert pair.kind is not None
     settings = settings_for(pair.kind, head)
-    server = server_command(pair.target, pair.draft, pair.kind, settings)
-    notes = (*notes, *_rollback_notes(pair.kind, target))
-    ready = replace(pair, verdict="works", reason=reason, settings=settings, notes=notes)
-    if pair.kind in _SERVER_ONLY or head.architecture == "gemma4-assistant":
-        only = f"only llama-server drafts with {pair.kind} here: gguftools run cannot"
-        return replace(ready, commands={"llama-server": server, "gguftools": None},
-                       notes=(*ready.notes, only))  # fmt: skip
-    run = run_command(pair.target, pair.draft)
-    return replace(ready, commands={"llama-server": server, "gguftools": run})
+    archs = target.architecture, "" if pair.kind == NGRAM else head.architecture
+    engines = engines_of(pair.kind, *archs)
+    return replace(
+        pair,
+        verdict="works",
+        reason=reason,
+        settings=settings,
+        commands={
+            "llama-server": server_command(pair.target, pair.draft, pair.kind, settings)
+            if SERVER in engines
+            else None,
+            "gguftools": run_command(pair.target, pair.draft, pair.kind)
+            if OURS in engines
+            else None,
+        },
+        notes=(
+            *notes,
+            *rollback_notes(pair.kind, target.architecture, settings.draft_max),
+            *engine_notes(pair.kind, *archs),
+        ),
+    )
 
 
 def _blocked(pair: Pair, found: Finding) -> Pair:

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 
 from gguftools.gguf.hparams import read_hparams
 from gguftools.gguf.nextn import mtp_report
-from gguftools.gguf.reader import Header, NumericArray
+from gguftools.gguf.reader import Header
 from gguftools.gguf.tokenizer import read_vocab
+from gguftools.pairing.feature_draft import (
+    N_EAGLE3_LAYERS,
+    n_draft_rows,
+    target_layers,
+    why_not_loaded,
+)
+from gguftools.pairing.token_map import map_bounds
 from gguftools.pairing.vocab import match_tokens
 
 # Architectures whose graph hands out layer inputs (t_layer_inp in src/models/, b11434); qwen4exp
@@ -28,7 +35,6 @@ _GIVES_HIDDEN = frozenset({
     "qwen35", "qwen35moe", "qwen3next",
 })  # fmt: skip
 _ASSISTANT_TARGETS = frozenset({"gemma4"})
-N_EAGLE3_LAYERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,10 @@ def check_features(target: Header, draft: Header) -> Finding | None:
     return (
         _layers(target, draft)
         or _feature_width(target, draft)
-        or _draft_rows(target, draft)
+        or _draft_rows(draft)
+        or _whole(draft)
+        or _borrowed(target, draft)
+        or _map_range(target, draft)
         or _same_tokens(target, draft)
     )
 
@@ -142,8 +151,7 @@ def _same_tokens(target: Header, draft: Header) -> Finding | None:
 
 def _layers(target: Header, draft: Header) -> Finding | None:
     kind, arch = draft.architecture, target.architecture
-    value = draft.metadata.get(f"{kind}.target_layers")
-    ids = tuple(int(v) for v in value.values()) if isinstance(value, NumericArray) else ()
+    ids = target_layers(draft)
     if not ids or (kind == "eagle3" and len(ids) != N_EAGLE3_LAYERS):
         need = "3 layer ids" if kind == "eagle3" else "layer ids"
         return Finding("head", f"{kind}.target_layers names {len(ids)} layers, llama.cpp needs "
@@ -173,9 +181,9 @@ def _feature_width(target: Header, draft: Header) -> Finding | None:
                    f"{theirs}")  # fmt: skip
 
 
-def _draft_rows(target: Header, draft: Header) -> Finding | None:
-    """A draft with fewer rows than the target has tokens is trimmed and needs its d2t map."""
-    vocab, own = read_vocab(target), draft.tensors.get("output.weight")
+def _draft_rows(draft: Header) -> Finding | None:
+    """A draft with fewer rows than it lists tokens is trimmed and needs its d2t map."""
+    vocab, own = read_vocab(draft), draft.tensors.get("output.weight")
     d2t = draft.tensors.get("d2t")
     if vocab is None or own is None or len(own.shape) < 2:
         return None
@@ -187,3 +195,38 @@ def _draft_rows(target: Header, draft: Header) -> Finding | None:
         return Finding("head", f"the draft's d2t map is {d2t.type.name} {list(d2t.shape)}, its "
                        f"output has {rows} rows: llama.cpp needs one I64 per row")  # fmt: skip
     return None
+
+
+def _whole(draft: Header) -> Finding | None:
+    why = why_not_loaded(draft)
+    return Finding("head", f"llama.cpp does not run the draft: {why}") if why else None
+
+
+def _borrowed(target: Header, draft: Header) -> Finding | None:
+    """What the draft has not of its own it takes from the target, whatever its shape."""
+    lacks = [n for n in ("token_embd.weight", "output.weight") if n not in draft.tensors]
+    if not lacks:
+        return None
+    ours, theirs = read_hparams(target).n_embd, read_hparams(draft).n_embd
+    if ours != theirs:
+        return Finding("width", f"the draft borrows {lacks[0]} of its target, {ours} wide, and is "
+                       f"{theirs} wide itself: llama.cpp aborts on this pair")  # fmt: skip
+    output = target.tensors.get("output.weight", target.tensors.get("token_embd.weight"))
+    rows, wanted = output.shape[-1] if output is not None else None, n_draft_rows(draft)
+    if "output.weight" in lacks and "markov_w2.weight" in draft.tensors and rows != wanted:
+        return Finding("vocab-size", f"the draft borrows the target's output of {rows} rows, its "
+                       f"Markov head has {wanted}: llama.cpp aborts on this pair")  # fmt: skip
+    return None
+
+
+def _map_range(target: Header, draft: Header) -> Finding | None:
+    """Ids of a d2t map are written to without a check."""
+    bounds, ours, theirs = map_bounds(draft), read_vocab(target), read_vocab(draft)
+    if bounds is None or ours is None or theirs is None:
+        return None
+    n_tokens = min(ours.n_tokens, theirs.n_tokens)
+    bad = bounds[0] if bounds[0] < 0 else bounds[1]
+    if 0 <= bad < n_tokens:
+        return None
+    return Finding("head", f"the draft's d2t map names token {bad}, there are {n_tokens}: "
+                   "llama.cpp aborts on this pair")  # fmt: skip

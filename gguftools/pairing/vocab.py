@@ -6,17 +6,27 @@ upstream names the failing token only in its debug log, VocabMatch carries it.
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from itertools import islice
 from operator import ne
 
 from gguftools.gguf.tokenizer import Vocab
+from gguftools.pairing.vocab_rules import (
+    FIRST_NEW_FLAGS,
+    LAST_OLD_FLAGS,
+    LAST_OLD_LIMIT,
+    N_VOCAB_DIFF_MAX,
+    N_VOCAB_DIFF_MAX_OLD,
+    Rules,
+    rules_of,
+)
 
-N_VOCAB_DIFF_MAX = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE, common/speculative.cpp, b11434
 FIRST_ID_CHECKED = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID, common/speculative.cpp, b11434
-N_VOCAB_DIFF_MAX_OLD = 100  # the limit of builds of 2024 (QwenLM/Qwen3 issue 326)
 TEXT_CHARS_MAX = 60
+# Names that converters and model makers give to rows without a meaning.
+_PADDING = re.compile(rb"\W*(?:pad|unused|reserved|dummy|extra)\D*\d+\W*", re.IGNORECASE)
 N_FEW_DIFFERENCES = 16  # so few texts apart, two lists are one vocabulary converted twice
 
 
@@ -43,20 +53,26 @@ class VocabMatch:
         return self.rule is None
 
 
-def match_vocab(target: Vocab, draft: Vocab) -> VocabMatch:
-    """The first of llama.cpp's five rules that the pair fails, or none."""
+def match_vocab(target: Vocab, draft: Vocab, build: int | None = None) -> VocabMatch:
+    """The first of llama.cpp's five rules that the pair fails, or none; those of an old build."""
+    rules = rules_of(build)
     return (
-        _match_type(target, draft)
-        or _match_special(target, draft, "bos")
-        or _match_special(target, draft, "eos")
-        or _match_size(target, draft)
-        or _match_texts(target, draft)
+        _match_type(target, draft, rules)
+        or _match_special(target, draft, "bos", rules)
+        or _match_special(target, draft, "eos", rules)
+        or _match_size(target, draft, rules)
+        or _match_texts(target, draft, rules)
     )
 
 
 def match_tokens(target: Vocab, draft: Vocab) -> VocabMatch:
     """The rules about the token list alone: for heads that are fed with the target's own tokens."""
-    return _match_type(target, draft) or _match_size(target, draft) or _match_texts(target, draft)
+    rules = Rules()
+    return (
+        _match_type(target, draft, rules)
+        or _match_size(target, draft, rules)
+        or _match_texts(target, draft, rules)
+    )
 
 
 def printable(text: bytes) -> str:
@@ -70,14 +86,14 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
-def _match_type(target: Vocab, draft: Vocab) -> VocabMatch | None:
+def _match_type(target: Vocab, draft: Vocab, rules: Rules) -> VocabMatch | None:
     for vocab, whose in ((target, "target"), (draft, "draft")):
         if vocab.type in ("", "NONE"):
             reason = (
                 f"the {whose} has no vocabulary: its tokenizer.ggml.model is {vocab.model[:40]!r}"
             )
             return VocabMatch("vocab-type", reason)
-    if target.type == draft.type:
+    if target.type == draft.type or not rules.types:
         return None
     return VocabMatch(
         "vocab-type",
@@ -86,14 +102,15 @@ def _match_type(target: Vocab, draft: Vocab) -> VocabMatch | None:
     )
 
 
-def _match_special(target: Vocab, draft: Vocab, which: str) -> VocabMatch | None:
-    """BOS or EOS: the flag must be equal, and the id where the flag is on."""
+def _match_special(target: Vocab, draft: Vocab, which: str, rules: Rules) -> VocabMatch | None:
+    """BOS or EOS: the flag must be equal, and the id where the flag is on (once: everywhere)."""
     name = which.upper()
     if which == "bos":
         flags, ids = (target.add_bos, draft.add_bos), (target.bos, draft.bos)
     else:
         flags, ids = (target.add_eos, draft.add_eos), (target.eos, draft.eos)
-    if flags[0] == flags[1] and (not flags[0] or ids[0] == ids[1]):
+    compared = flags[0] or rules.unused_ids
+    if flags[0] == flags[1] and (not compared or ids[0] == ids[1]):
         return None
     texts = [_text_of(vocab, i) for vocab, i in zip((target, draft), ids, strict=True)]
     if flags[0] != flags[1]:
@@ -101,8 +118,11 @@ def _match_special(target: Vocab, draft: Vocab, which: str) -> VocabMatch | None
         shown = _named(ids[0], texts[0]) if flags[0] else _named(ids[1], texts[1])
         reason = f"the {adds} adds {name} ({shown}) to every prompt, the {not_} does not"
     else:
+        why = "both add it" if flags[0] else (
+            f"builds up to b{LAST_OLD_FLAGS} compare it although neither adds it"
+        )  # fmt: skip
         reason = (f"{name} is {_named(ids[0], texts[0])} in the target and "
-                  f"{_named(ids[1], texts[1])} in the draft, and both add it")  # fmt: skip
+                  f"{_named(ids[1], texts[1])} in the draft, and {why}")  # fmt: skip
     return VocabMatch(which, reason, ids[0], texts[0], texts[1])
 
 
@@ -116,9 +136,9 @@ def _text_of(vocab: Vocab, token_id: int | None) -> str | None:
     return printable(next(islice(iter(vocab.tokens), token_id, None)) or b"[EMPTY_%d]" % token_id)
 
 
-def _match_size(target: Vocab, draft: Vocab) -> VocabMatch | None:
+def _match_size(target: Vocab, draft: Vocab, rules: Rules) -> VocabMatch | None:
     n_target, n_draft = target.n_tokens, draft.n_tokens
-    if abs(n_target - n_draft) <= N_VOCAB_DIFF_MAX:
+    if abs(n_target - n_draft) <= rules.n_diff_max:
         return None
     n_shared = min(n_target, n_draft)
     found = _differences(target, draft)
@@ -130,15 +150,22 @@ def _match_size(target: Vocab, draft: Vocab) -> VocabMatch | None:
     return VocabMatch(
         "vocab-size",
         f"the target lists {n_target} tokens and the draft {n_draft}: {abs(n_target - n_draft)} "
-        f"apart, llama.cpp allows {N_VOCAB_DIFF_MAX}",
+        f"apart, {_whose(rules)} allows {rules.n_diff_max}",
         n_different=found.n_different if found else 0,
         notes=(note,),
     )
 
 
-def _match_texts(target: Vocab, draft: Vocab) -> VocabMatch:
+def _whose(rules: Rules) -> str:
+    old = rules.n_diff_max == N_VOCAB_DIFF_MAX_OLD
+    return f"llama.cpp up to b{LAST_OLD_LIMIT}" if old else "llama.cpp"
+
+
+def _match_texts(target: Vocab, draft: Vocab, rules: Rules) -> VocabMatch:
     n_shared = min(target.n_tokens, draft.n_tokens)
     notes = [*_pre_note(target, draft), *_size_notes(target, draft)]
+    if rules == Rules():
+        notes += _id_notes(target, draft)
     found = _differences(target, draft)
     if found is None:
         n_checked = max(n_shared - FIRST_ID_CHECKED, 0)
@@ -229,10 +256,34 @@ def _size_notes(target: Vocab, draft: Vocab) -> list[str]:
     n_more = abs(target.n_tokens - draft.n_tokens)
     if not n_more:
         return []
-    longer = "target" if target.n_tokens > draft.n_tokens else "draft"
-    notes = [f"the {longer} has {n_more} more tokens at the end of its list ({target.n_tokens} in "
-             f"the target, {draft.n_tokens} in the draft): tail padding"]  # fmt: skip
+    whose = "target" if target.n_tokens > draft.n_tokens else "draft"
+    notes = [f"the {whose} has {n_more} more tokens at the end of its list ({target.n_tokens} in "
+             f"the target, {draft.n_tokens} in the draft){_tail(target, draft)}"]  # fmt: skip
     if n_more > N_VOCAB_DIFF_MAX_OLD:
         notes.append(f"builds of llama.cpp that still allow only {N_VOCAB_DIFF_MAX_OLD} tokens of "
                      f"difference refuse this pair; b11434 allows {N_VOCAB_DIFF_MAX}")  # fmt: skip
     return notes
+
+
+def _tail(target: Vocab, draft: Vocab) -> str:
+    """Padding is harmless; a token that only one of the two has must never come up."""
+    longer, shorter = sorted((target, draft), key=lambda vocab: -vocab.n_tokens)
+    first, offset = _equal_entries(target, draft)
+    tail = longer.texts(first, offset)[shorter.n_tokens - first :]
+    named = [(i, t) for i, t in enumerate(tail, shorter.n_tokens) if not _PADDING.fullmatch(t)]
+    if not named:
+        return ": tail padding"
+    whose, does = ("target", "reads or writes") if longer is target else ("draft", "drafts")
+    first_id, text = named[0]
+    return (f", {len(named)} of them with a name of their own, the first {printable(text)!r} at id "
+            f"{first_id}: llama-server b11434 aborts when the {whose} {does} one")  # fmt: skip
+
+
+def _id_notes(target: Vocab, draft: Vocab) -> list[str]:
+    """Special tokens that differ unused, which builds before pull 22358 did not forgive."""
+    sides = (("BOS", target.bos, draft.bos), ("EOS", target.eos, draft.eos))
+    names = [name for name, ours, theirs in sides if ours != theirs]
+    if not names:
+        return []
+    return [f"{' and '.join(names)} differ and are not added: builds of llama.cpp up to "
+            f"b{LAST_OLD_FLAGS} refuse this pair, b{FIRST_NEW_FLAGS} does not"]  # fmt: skip

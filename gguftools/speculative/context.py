@@ -33,6 +33,7 @@ class Context:
         n_threads: int,
         n_rollback: int = 0,
         mtp_of: Context | None = None,
+        types_kv: tuple[int, int] | None = None,
     ) -> None:
         params = lib.llama_context_default_params()
         params.n_ctx = n_ctx
@@ -40,6 +41,8 @@ class Context:
         params.n_outputs_max = n_rollback + 1
         params.n_threads = params.n_threads_batch = n_threads
         params.no_perf = True
+        if types_kv is not None:
+            params.type_k, params.type_v = types_kv
         if model.keeps_state and mtp_of is None:
             params.n_rs_seq = n_rollback
         if mtp_of is not None:
@@ -59,7 +62,7 @@ class Context:
         self.n_rs_seq = int(lib.llama_n_rs_seq(self.ptr))
         self.memory = lib.llama_get_memory(self.ptr)
         self.tokens: list[int] = []
-        self.on_decode: Callable[[], None] | None = None
+        self.on_decode: Callable[[bool], None] | None = None  # True: no logits were asked for
         self._hidden: list[Floats] | None = None
         self._hidden_from = 0
         self._n_last = 0  # rows of the last decode that can still be given back
@@ -110,7 +113,7 @@ class Context:
             pointer = lib_ext().llama_get_embeddings_nextn(self.ptr)
             self._hidden.extend(self._rows(pointer, n, self.model.n_embd_out).copy())
         if self.on_decode is not None:
-            self.on_decode()
+            self.on_decode(n_out == 0)
 
     def _rows(self, pointer: Any, n: int, width: int) -> Floats:
         """A view of n rows of llama.cpp's memory; making one costs more than keeping it."""
@@ -173,6 +176,34 @@ class Context:
         if self._mark is not None and self._mark[0] > n:
             self._mark = None
 
+    def shift(self, n_keep: int, n_discard: int) -> None:
+        """Forget the n_discard tokens after the first n_keep; those behind move up.
+
+        Where the memory cannot do that, they are forgotten too.
+        """
+        end = min(n_keep + n_discard, self.n_past)
+        if end <= n_keep:
+            return
+        if not (self.can_shift and lib.llama_memory_seq_rm(self.memory, 0, n_keep, end)):
+            self.rewind(n_keep)
+            return
+        lib.llama_memory_seq_add(self.memory, 0, end, -1, n_keep - end)
+        del self.tokens[n_keep:end]
+        self._mark = None
+        self._n_last = 0  # nothing decoded before can be given back any more
+        if self._hidden is not None:
+            first, last = (max(i - self._hidden_from, 0) for i in (n_keep, end))
+            del self._hidden[first:last]
+            self._hidden_from -= max(0, min(self._hidden_from, end) - n_keep)
+
+    @property
+    def can_shift(self) -> bool:
+        """Whether tokens can be taken out of the middle."""
+        # The head of a model with sliding windows leaves one of two caches empty, and llama.cpp
+        # aborts when it shifts an empty one (ggml-backend.cpp: GGML_ASSERT(buffer), b11434).
+        empty = self.is_mtp and lib.llama_model_n_swa(self.model.ptr) > 0
+        return not empty and bool(lib.llama_memory_can_shift(self.memory))
+
     def clear(self) -> None:
         """Empty the cache."""
         lib.llama_memory_clear(self.memory, True)
@@ -192,6 +223,11 @@ class Context:
         for i in range(max(start, self._hidden_from), stop):
             rows[i - start] = (self._hidden or [])[i - self._hidden_from]
         return rows
+
+    @property
+    def n_hidden(self) -> int:
+        """How many hidden rows are kept."""
+        return len(self._hidden or [])
 
     def drop_hidden(self, before: int) -> None:
         """Forget the hidden rows of positions below `before`."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 from gguftools.speculative.acceptance import Confidence, History, log_odds
-from gguftools.speculative.cost_curve import GAP_MIN, CostCurve
+from gguftools.speculative.draft_cost import DraftCost
+from gguftools.speculative.ledger import Ledger
 from gguftools.speculative.stats import Step
 
-ALLOWANCE_START = 4.0  # plain decodes that a reply may lose to drafting
-ALLOWANCE_MAX = 16.0
-ALLOWANCE_EARNED = 0.01  # per token
 X_BINS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)  # log odds of a drafter's confidence
 EVEN = [1.0 / len(X_BINS)] * len(X_BINS)
 COST_MAX = 2.0  # whatever was predicted, one probe must stay affordable
 N_LEARN = 2  # tokens in each of the first drafts, which are there to learn costs
 N_SLEEP_MAX = 5  # plain decodes after which a drafter that is off is looked at again
+GAP_MIN = 2  # tokens; what a drafter in use catches up belongs to its first token
+# Tokens that a drafter reads at most after it was off: the price of looking again must stay one
+# that a reply can earn, or off would be for ever.
+CATCH_UP_MAX = 64
 N_AMORTIZE = 32.0  # rounds that catching up is expected to serve
 MOVED = 0.02  # change of survival that makes a new plan worth its time
 
@@ -32,6 +35,8 @@ class Controller:
     the draft plus the pass over k + 1 rows. The best such rate is the price of time; a token is
     drafted or verified while it brings more than its time costs. A round is planned only if losing
     all of it fits the allowance, so a reply takes at most 1.01 times plain plus four decodes.
+    Several drafters of one target share a ledger: each round is observed by the controller whose
+    drafter drafted in it (any, if none did) and skipped by the others.
     """
 
     def __init__(
@@ -41,13 +46,15 @@ class Controller:
         *,
         cost: float | None = None,
         acceptance: float | None = None,
-        catch_up_max: int | None = None,
+        catch_up_max: int = CATCH_UP_MAX,
+        ledger: Ledger | None = None,
     ) -> None:
         assert 0 <= draft_min <= draft_max
         self.draft_max = draft_max
         self.draft_min = draft_min
-        self.allowance = ALLOWANCE_START
-        self.costs = CostCurve(draft_max + 1, draft=0.15 if cost is None else min(cost, COST_MAX))
+        self.ledger = Ledger(draft_max + 1) if ledger is None else ledger
+        self.costs = self.ledger.costs
+        self.drafting = DraftCost(self.costs, 0.15 if cost is None else min(cost, COST_MAX))
         mean = log_odds(acceptance)
         mean = 0.85 if mean is None else mean
         self.history = History(draft_max, mean=mean)
@@ -57,9 +64,8 @@ class Controller:
         self._fixed = draft_min == draft_max
         self._least = max(1, draft_min)
         self._catch_up_max = catch_up_max
-        self._n_unseen = self._n_idle = self._n_sleep = 0
-        self._n_anchor = self._n_since_plain = self._n_rounds = 0
-        self._n_built = 0
+        self._n_unseen = self._n_idle = self._n_sleep = self._n_built = 0
+        self.rate = 1.0  # the most tokens per plain decode that its drafts seem to bring
         self._prompt_unseen = True
         self._new_x: list[float] = []
         self._start_round()
@@ -75,22 +81,18 @@ class Controller:
         self.history.level.forget()
         self.confidence.level.forget()
         self._bins = EVEN
-        self.costs.new_reply()
+        self.ledger.new_reply()
         self._n_unseen = self._n_idle = self._n_sleep = 0
-        self._n_anchor = 2
         self._prompt_unseen = True
-        self.allowance = min(self.allowance, ALLOWANCE_START)
 
     def plan(self) -> int:
         """The most tokens to draft in this round; 0 is a plain decode."""
         self._start_round()
         if self._fixed:
             self._cap = self.draft_max
-        elif self._n_anchor > 0:
-            self._n_anchor -= 1
         elif self._n_sleep > 0:
             self._n_sleep -= 1
-        elif self.costs.known:
+        elif self.ledger.drafting_may_begin:
             self._cap = self._choose()
             if not self._cap:
                 self._n_sleep = min(N_SLEEP_MAX, self._n_unseen // 4)
@@ -105,33 +107,35 @@ class Controller:
         moved = self.history.refresh(MOVED)
         if moved or self.costs.n_built != self._n_built:
             self._weigh()
-        catch_up = self.costs.catch_up * self._gap()
+        catch_up = self.drafting.catch_up * self._gap()
         n_fits = self.draft_max
-        while n_fits and self._worst[n_fits] + catch_up > self.allowance:
+        while n_fits and self._worst[n_fits] + catch_up > self.ledger.allowance:
             n_fits -= 1
         if n_fits < self._least:
             return 0
         if self.costs.n_verified < 2:
             self._learning = True
             return min(max(N_LEARN, self.draft_min), n_fits)
-        n_draft = self._length(n_fits, self._rate * catch_up / N_AMORTIZE)
-        return 0 if n_draft and self._plain_is_due(self._rate - 1.0) else n_draft
+        n_draft = self._length(n_fits, self.rate * catch_up / N_AMORTIZE)
+        return 0 if n_draft and self.ledger.plain_is_due(self.rate - 1.0) else n_draft
 
     def _weigh(self) -> None:
         """Finds the best rate, the price of time, and puts every cost in tokens at that price."""
-        costs, p = self.costs, self.history.survival
+        costs, drafting, p = self.costs, self.drafting, self.history.survival
         self._n_built = costs.n_built
-        draft, tokens, rate = costs.first, 1.0, 1.0
+        draft, tokens, rate = drafting.first, 1.0, 1.0
         self._worst = worst = [0.0]
-        for s, rows, v in zip(p[1:], costs.hopeful[2:], costs.at_worst[2:], strict=True):
+        # A ledger may know more rows than this drafter ever fills.
+        for s, rows, v in zip(p[1:], costs.hopeful[2:], costs.at_worst[2:], strict=False):
             tokens += s
             if tokens > rate * (draft + rows):
                 rate = tokens / (draft + rows)
             worst.append(draft + v - 1.0)
-            draft += costs.next
-        self._rate = rate
-        self._first, self._next = rate * costs.first, rate * costs.next
-        self._row_cost = [0.0] + [rate * (b - a) for a, b in pairwise(costs.hopeful[1:])]
+            draft += drafting.next
+        self.rate = rate
+        self._first, self._next = rate * drafting.first, rate * drafting.next
+        rows_used = costs.hopeful[1 : len(p) + 1]
+        self._row_cost = [0.0] + [rate * (b - a) for a, b in pairwise(rows_used)]
         if self._has_confidence:
             self._count_bins()
             self._look_ahead()
@@ -165,14 +169,6 @@ class Controller:
         gains = self._gains[self._least : n_fits + 1]
         best = max(gains)
         return self._least + gains.index(best) if best > extra else 0
-
-    def _plain_is_due(self, advantage: float) -> bool:
-        """The smaller the claimed advantage, the better a plain decode must be known."""
-        least = 6.0 if advantage < 0.3 else 3.0 if advantage < 1.0 else 1.2
-        need = max(least, (3.0 * self.costs.noise / max(advantage, 1e-3)) ** 2)
-        if self.costs.weight[1] < min(40.0, need) and self._n_rounds >= 4:
-            return True
-        return self._n_since_plain > min(512.0, 16.0 + 400.0 * advantage)
 
     def _pays(self, i: int, s: float, extra: float = 0.0) -> bool:
         """Whether to draft token i, given that it can be dropped once its confidence is seen."""
@@ -223,15 +219,28 @@ class Controller:
         n = self._n_drafted if self._fixed or self._learning else self._n_best
         return n if n >= self.draft_min else 0
 
+    def promise(self) -> float:
+        """Tokens per plain decode that the draft at hand seems to bring."""
+        n = self.n_verify()
+        if self._fixed or self._learning or not n:
+            return math.inf if n else 0.0
+        s = self.confidence.survival if self._has_confidence else self.history.survival
+        drafting = self.drafting.first + self.drafting.next * (n - 1)
+        return sum(s[: n + 1]) / (drafting + self.costs.verify[n + 1])
+
+    def skip(self, n_tokens: int) -> None:
+        """A round of n_tokens tokens in which another drafter drafted."""
+        self._n_idle += n_tokens
+        self._n_unseen += n_tokens
+
     def observe(self, step: Step) -> None:
         """Learns from the round."""
         if self._fixed:
             return
         n_accepted = step.n_accepted
         n_tokens = n_accepted + 1
-        verify = self.costs.observe_verify(
-            step.n_verified + 1, step.seconds_verify, step.seconds_draft
-        )
+        draft_side = self.drafting.side(step.seconds_draft)
+        verify = self.costs.observe(step.n_verified + 1, step.seconds_verify, draft_side)
         loss = 0.0
         if step.n_draft or step.n_catch_up:
             loss = self._observe_draft(step)
@@ -241,11 +250,8 @@ class Controller:
             self.history.observe(n_accepted, n_tried, n_tokens)
             if len(self.confidence.x) >= n_tried:
                 self.confidence.observe(n_accepted, n_tried, n_tokens)
-            self._n_since_plain += n_tokens
-            self._n_rounds += 1
         else:
             self._n_idle += n_tokens
-            self._n_since_plain = self._n_rounds = 0
         if step.n_draft:
             self._n_unseen = 0
             self._new_x += self.confidence.x
@@ -253,14 +259,13 @@ class Controller:
         else:
             self._n_unseen = 0 if step.n_catch_up else self._n_unseen
             self._n_unseen += n_tokens
-        earned = ALLOWANCE_EARNED * n_tokens
-        self.allowance = min(ALLOWANCE_MAX, self.allowance + earned - loss)
+        self.ledger.settle(n_tokens, step.n_verified, loss)
 
     def _observe_draft(self, step: Step) -> float:
         if self._n_unseen <= GAP_MIN and not self._prompt_unseen:
-            return self.costs.observe_draft(step.seconds_draft, step.seconds_catch_up)
-        loss = self.costs.observe_draft(step.seconds_draft, 0.0)
-        catch_up = self.costs.observe_catch_up(step.n_catch_up, step.seconds_catch_up)
+            return self.drafting.observe(step.seconds_draft, step.seconds_catch_up)
+        loss = self.drafting.observe(step.seconds_draft, 0.0)
+        catch_up = self.drafting.observe_catch_up(step.n_catch_up, step.seconds_catch_up)
         # Reading the prompt is the price of having a drafter, whatever is drafted.
         loss += 0.0 if self._prompt_unseen else catch_up
         self._prompt_unseen = False
@@ -268,10 +273,9 @@ class Controller:
 
     def _gap(self) -> int:
         """Tokens that the drafter has to catch up with before it drafts."""
-        n = self._n_unseen
-        if n <= GAP_MIN or self._prompt_unseen:
+        if self._n_unseen <= GAP_MIN or self._prompt_unseen:
             return 0
-        return n if self._catch_up_max is None else min(n, self._catch_up_max)
+        return min(self._n_unseen, self._catch_up_max)
 
     def _count_bins(self) -> None:
         """Which confidences drafts show: the value of looking at one more."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import takewhile
 from time import perf_counter
 
 import numpy as np
 
 from gguftools.speculative.context import N_BATCH, Context
 from gguftools.speculative.drafting import NOTHING, Draft
+from gguftools.speculative.excerpt import Excerpt
 from gguftools.speculative.sampling import Chain, Distribution, Floats, confidence
 
 Proceed = Callable[[int, float | None], bool]
@@ -79,7 +79,7 @@ class ModelDrafter:
         self.n_max = context.n_ctx
         n_shared = min(n_vocab, context.model.n_vocab)
         self._new_picker = partial(_Picker, chain, n_shared, p_min, rng)
-        self._n_true = 0  # cached tokens that were history when we last looked
+        self._read = Excerpt(context)
 
     def draft(self, history: Sequence[int], n_max: int, proceed: Proceed) -> Draft:
         """Continue `history`; tokens that only the target knows are read as token 0."""
@@ -87,7 +87,7 @@ class ModelDrafter:
         if n_max <= 0:
             return NOTHING
         started = perf_counter()
-        unseen = self._rewind(history)
+        unseen = self._unseen(history)
         n_catch_up, seconds_catch_up = len(unseen) - 1, 0.0
         if n_catch_up > N_CATCH_UP_APART:
             self.context.decode(unseen[:-1])
@@ -95,7 +95,7 @@ class ModelDrafter:
             seconds_catch_up = perf_counter() - started
             started = perf_counter()
         row = self.context.decode(unseen, 1)[0]
-        self._n_true = len(history)
+        self._read.n = self.context.n_past
         if n_max > 1:
             self.context.mark()
         picker = self._new_picker(history)
@@ -107,25 +107,27 @@ class ModelDrafter:
             row = self.context.decode(picker.tokens[-1:], 1)[0]
         return picker.draft(n_catch_up, seconds_catch_up)
 
-    def _rewind(self, history: Sequence[int]) -> list[int]:
-        """Cut the cache to what it shares with `history`; returns the tokens to decode."""
-        cached = self.context.tokens
-        n = min(self._n_true, len(history) - 1, len(cached))
-        n += common_prefix(cached[n:], history[n : len(history) - 1])
-        n = self.context.rewind(n)
+    def _unseen(self, history: Sequence[int]) -> list[int]:
+        """The tokens to decode."""
         known = self.context.model.n_vocab
-        return [t if t < known else 0 for t in history[n:]]
+        start = self._read.unread(history, len(history) - 1)
+        return [t if t < known else 0 for t in history[start:]]
 
     def reset(self, history: Sequence[int]) -> None:
         """A new reply: the history may have changed anywhere."""
-        self._n_true = common_prefix(self.context.tokens[: self._n_true], history)
+        self._read.new_text(history)
+
+    def shift(self, n_keep: int, n_discard: int) -> None:
+        """Forget the same part of the history."""
+        self._read.shift(n_keep, n_discard)
 
 
 class MtpDrafter:
     """The target's own MTP head, or a sidecar's: fed with the target's hidden rows.
 
     The hidden row of position p pairs with token p + 1. Rows are kept by the target's context and
-    taken over lazily, in one batch, when the head drafts next (or when N_BATCH have gathered).
+    taken over lazily, in one batch, when the head drafts next. No more than N_BATCH of them gather:
+    while a prompt is read they are taken over, later the oldest are forgotten.
     With several chained heads, draft step k runs head k and re-decodes the drafted prefix.
     """
 
@@ -143,7 +145,7 @@ class MtpDrafter:
         self.n_heads = max(context.model.n_layer_nextn, 1)
         self.n_max = self.n_heads if self.n_heads > 1 else context.n_ctx
         self._new_picker = partial(_Picker, chain, target.model.n_vocab, p_min, rng)
-        self._n_true = 0  # positions decoded with the target's own hidden rows
+        self._read = Excerpt(context)
         target.keep_hidden(masked=False)
         context.keep_hidden(masked=True)
         target.on_decode = self._bound
@@ -155,17 +157,18 @@ class MtpDrafter:
             return NOTHING
         started = perf_counter()
         last = len(history) - 1
-        self._n_true = self.context.rewind(min(self._n_true, last))
-        n_catch_up, seconds_catch_up = last - self._n_true, 0.0
+        start = self._read.unread(history, last)
+        n_catch_up, seconds_catch_up = last - start, 0.0
         if n_catch_up > N_CATCH_UP_APART or (n_catch_up and self.n_heads > 1):
-            self._catch_up(history, last)
+            self._catch_up(history, start, last)
+            start = last
             seconds_catch_up = perf_counter() - started
             started = perf_counter()
-        tokens = list(history[self._n_true :])
-        rows = self.target.hidden_rows(self._n_true - 1, last)
+        tokens = list(history[start:])
+        rows = self.target.hidden_rows(start - 1, last)
         picker = self._new_picker(history)
         n_new = len(tokens)
-        while picker.take(self._step(tokens, rows, n_new, last), started):
+        while picker.take(self._step(tokens, rows, n_new), started):
             n = len(picker.tokens)
             if not proceed(n, picker.confidence[-1]) or n >= n_max:
                 break
@@ -175,40 +178,44 @@ class MtpDrafter:
             n_new = 1
         return picker.draft(n_catch_up, seconds_catch_up)
 
-    def _step(self, tokens: list[int], rows: Floats, n_new: int, last: int) -> Floats:
+    def _step(self, tokens: list[int], rows: Floats, n_new: int) -> Floats:
         """Logits after all of `tokens`, of which the head has not seen the last `n_new`."""
         if self.n_heads == 1:
             logits = self.context.decode(tokens[-n_new:], 1, rows[-n_new:])
-            self._n_true = max(self._n_true, last + 1)
+            if n_new == len(tokens):
+                self._read.n = self.context.n_past
             return logits.reshape(-1)
-        head = len(tokens) - 1
-        self.context.rewind(last)
-        self.context.set_head(head)
+        self.context.rewind(self._read.n)
+        self.context.set_head(len(tokens) - 1)
         return self.context.decode(tokens, 1, rows).reshape(-1)
 
-    def _catch_up(self, tokens: Sequence[int], stop: int) -> None:
-        """Have the head see `tokens` up to `stop`, with the target's hidden rows."""
-        start = self._n_true = self.context.rewind(min(self._n_true, stop))
+    def _catch_up(self, tokens: Sequence[int], start: int, stop: int) -> None:
+        """Have the head see tokens[start:stop], with the target's hidden rows."""
         if start < stop:
             rows = self.target.hidden_rows(start - 1, stop - 1)
             for head in range(self.n_heads):
                 if self.n_heads > 1:
-                    self.context.rewind(start)
+                    self.context.rewind(self._read.n)
                     self.context.set_head(head)
                 self.context.decode(tokens[start:stop], 0, rows)
-            self._n_true = stop
+            self._read.n = self.context.n_past
         self.target.drop_hidden(stop - 1)
 
-    def _bound(self) -> None:
+    def _bound(self, reading: bool) -> None:
         """Called after each target decode: never let more than N_BATCH hidden rows gather."""
-        if self.target.n_past - self._n_true >= N_BATCH:
-            self._catch_up(self.target.tokens, self.target.n_past)
+        tokens = self.target.tokens
+        if self.target.n_hidden < N_BATCH:
+            return
+        if reading:
+            self._read.new_text(tokens)
+            self._catch_up(tokens, self._read.unread(tokens, len(tokens)), len(tokens))
+        else:
+            self.target.drop_hidden(len(tokens) - N_BATCH)
 
     def reset(self, history: Sequence[int]) -> None:
         """A new reply: the history may have changed anywhere."""
-        self._n_true = common_prefix(self.context.tokens[: self._n_true], history)
+        self._read.new_text(history)
 
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the common prefix."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+    def shift(self, n_keep: int, n_discard: int) -> None:
+        """Forget the same part of the history."""
+        self._read.shift(n_keep, n_discard)

@@ -45,6 +45,10 @@ class Drafter(Protocol):
         """A new reply begins: `history` may differ anywhere from the one before."""
         ...
 
+    def shift(self, n_keep: int, n_discard: int) -> None:
+        """`history` forgot the n_discard tokens after its first n_keep."""
+        ...
+
     def draft(
         self,
         history: Sequence[int],

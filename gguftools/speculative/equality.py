@@ -40,13 +40,12 @@ class Equality:
 
 def compare_with_plain(engine: Engine, prompt: Sequence[int], drafted: Sequence[int]) -> Equality:
     """Decode the reply again without drafts. Greedy only; the conversation's cache is lost."""
-    plain = _plain(engine, prompt, len(drafted))
+    plain, _ = _plain(engine, prompt, len(drafted))
     pairs = zip(plain, drafted, strict=False)
     position = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
     if position is None:
         return Equality(min(len(plain), len(drafted)))
-    _plain(engine, prompt, position)
-    text = [*prompt, *plain[:position]]
+    _, text = _plain(engine, prompt, position)
     single = _last_row(engine.target, text, engine.target.n_past)
     engine.target.clear()
     batched = _last_row(engine.target, text, max(len(text) - engine.controller.draft_max - 1, 0))
@@ -61,8 +60,10 @@ def compare_with_plain(engine: Engine, prompt: Sequence[int], drafted: Sequence[
     )
 
 
-def _plain(engine: Engine, prompt: Sequence[int], n_predict: int) -> list[int]:
-    """The reply without drafts; the target then holds all but its last token."""
+def _plain(
+    engine: Engine, prompt: Sequence[int], n_predict: int
+) -> tuple[list[int], Sequence[int]]:
+    """The reply without drafts, and the text of which the target holds all but the last token."""
     engine.target.clear()
     generation = Generation(
         target=engine.target,
@@ -74,10 +75,11 @@ def _plain(engine: Engine, prompt: Sequence[int], n_predict: int) -> list[int]:
         is_eog=engine.target.model.is_eog,
         rng=engine.rng,
         clock=perf_counter,
+        n_keep=engine.n_keep,
     )
-    for _ in generation.steps():
-        pass
-    return generation.history[len(prompt) :]
+    tokens = [token for step in generation.steps() for token in step.tokens]
+    generation.make_room()
+    return tokens, generation.history
 
 
 def _last_row(target: Context, text: Sequence[int], n_before: int) -> Floats:

@@ -36,6 +36,7 @@ __all__ = [
     "Model",
     "build_name",
     "clear_log",
+    "ggml_device_function",
     "has_amx",
     "last_log",
     "lib",
@@ -85,6 +86,16 @@ def supports_gpu() -> bool:
     return bool(lib.llama_supports_gpu_offload())
 
 
+def ggml_device_function(what: str, result: Any, *arguments: Any) -> Any:
+    """ggml_backend_dev_<what> of ggml-backend.h, which the binding loads but does not declare."""
+    try:
+        function = getattr(lib._lib, f"ggml_backend_dev_{what}")
+    except AttributeError as err:
+        raise EngineError(f"this build of llama.cpp lists no devices ({err})") from err
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
 def has_amx() -> bool:
     """Whether this build uses AMX tiles.
 
@@ -113,12 +124,24 @@ def lib_ext() -> Any:
 
 
 class Model:
-    """A loaded model and its vocabulary."""
+    """A loaded model and its vocabulary; `devices` is what devices.device_array makes."""
 
-    def __init__(self, path: Path, *, n_gpu_layers: int, load_mtp: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        n_gpu_layers: int,
+        load_mtp: bool,
+        devices: Any = None,
+        split_mode: int | None = None,
+    ) -> None:
         start_backend()
         params = lib.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
+        if devices is not None:
+            params.devices = ctypes.cast(devices, ctypes.c_void_p)
+        if split_mode is not None:
+            params.split_mode = split_mode
         params.load_mtp = load_mtp
         params.use_extra_bufts = not has_amx()
         clear_log()
@@ -137,6 +160,11 @@ class Model:
         self.bos = int(lib.llama_vocab_bos(self.vocab))
         self.eos = int(lib.llama_vocab_eos(self.vocab))
         self._pieces: dict[int, bytes] = {}
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether texts begin with BOS."""
+        return bool(lib.llama_vocab_get_add_bos(self.vocab))
 
     def tokenize(self, text: str, *, add_special: bool) -> list[int]:
         """Token ids of `text`; special tokens in it are parsed, BOS/EOS added if asked."""

@@ -12,17 +12,25 @@ N_EXTEND_MAX = 16
 
 
 class NgramDrafter:
-    """Looks the last N_MAX .. N_MIN tokens up in the text so far; needs no model."""
+    """Looks the last N_MAX .. n_min tokens up in the text so far; needs no model."""
 
     name = "ngram"
     n_max = 1 << 10
 
-    def __init__(self) -> None:
+    def __init__(self, n_min: int = N_MIN) -> None:
+        self._n_min = n_min
         self._ends: dict[tuple[int, ...], int] = {}  # n-gram -> place after its last occurrence
         self._n_seen = 0
 
     def reset(self, history: Sequence[int]) -> None:
         """A new reply: index its history from the start."""
+        self._forget()
+
+    def shift(self, n_keep: int, n_discard: int) -> None:
+        """All places moved: index what is left."""
+        self._forget()
+
+    def _forget(self) -> None:
         self._ends.clear()
         self._n_seen = 0
 
@@ -51,12 +59,12 @@ class NgramDrafter:
     def _index(self, history: Sequence[int]) -> None:
         """Enter the n-grams of the new tokens, all but the one that ends the text."""
         for end in range(max(self._n_seen, 1), len(history)):
-            for n in range(N_MIN, min(N_MAX, end) + 1):
+            for n in range(self._n_min, min(N_MAX, end) + 1):
                 self._ends[tuple(history[end - n : end])] = end
         self._n_seen = len(history)
 
     def _lookup(self, history: Sequence[int]) -> int | None:
-        for n in range(min(N_MAX, len(history)), N_MIN - 1, -1):
+        for n in range(min(N_MAX, len(history)), self._n_min - 1, -1):
             end = self._ends.get(tuple(history[len(history) - n :]))
             if end is not None:
                 return end

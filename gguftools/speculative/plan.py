@@ -6,7 +6,7 @@ RefusedError instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,8 +16,8 @@ from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
 from gguftools.pairing.machine import ram_bytes
-from gguftools.pairing.memory import kv_bytes_per_token
 from gguftools.pairing.ranking import check_pair
+from gguftools.speculative.cache_types import CACHE_TYPES, cache_bytes_per_token, cache_refusal
 from gguftools.speculative.sampling import Chain
 
 DrafterName = Literal["auto", "draft", "mtp", "ngram", "none"]
@@ -31,35 +31,68 @@ class Settings:
     target: Path
     draft: Path | None = None
     drafter: DrafterName = "auto"
+    ngram_first: bool = False  # look up before the drafter drafts
     draft_max: int = 8
     draft_min: int = 0
     draft_p_min: float = 0.0
     n_ctx: int = 0
+    context_shift: bool = False
+    n_keep: int = 0  # tokens at the start that a context shift never forgets
     n_threads: int | None = None
     n_gpu_layers: int = -1
     n_gpu_layers_draft: int = -1
+    device: tuple[str, ...] = ()  # none named: all
+    device_draft: tuple[str, ...] = ()  # none named: those of the target
+    split_mode: str = "layer"
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    cache_type_k_draft: str = "f16"
+    cache_type_v_draft: str = "f16"
     chain: Chain = field(default_factory=Chain)
     seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be loaded: decided from headers alone."""
+    """What will be loaded: decided from headers alone. `ngram_first`: lookup beside the drafter."""
 
     target: Header
     drafter: Literal["draft", "mtp", "ngram", "none"]
     draft: Header | None  # a draft model, or the sidecar of an MTP head
     notes: tuple[str, ...]
+    ngram_first: bool = False
 
 
 def plan(settings: Settings) -> Plan:
-    """Check the files and choose the drafter; RefusedError says which rule fails and where."""
-    if not 0 <= settings.draft_min <= settings.draft_max <= DRAFT_MAX_LIMIT:
+    """Check the files and choose the drafters; RefusedError says which rule fails and where."""
+    _check_values(settings)
+    chosen = _plan(settings)
+    _refuse_cache(settings, chosen)
+    both = settings.ngram_first and chosen.drafter in ("draft", "mtp")
+    return replace(chosen, ngram_first=both)
+
+
+def _check_values(settings: Settings) -> None:
+    s = settings
+    if not 0 <= s.draft_min <= s.draft_max <= DRAFT_MAX_LIMIT:
         raise UsageError(
-            f"draft-min {settings.draft_min} and draft-max {settings.draft_max} must be ordered "
+            f"draft-min {s.draft_min} and draft-max {s.draft_max} must be ordered "
             f"and at most {DRAFT_MAX_LIMIT}",
             where="--draft-max",
         )
+    for flag, name in (
+        ("--cache-type-k", s.cache_type_k),
+        ("--cache-type-v", s.cache_type_v),
+        ("--cache-type-k-draft", s.cache_type_k_draft),
+        ("--cache-type-v-draft", s.cache_type_v_draft),
+    ):
+        if name not in CACHE_TYPES:
+            raise UsageError(
+                f"no such cache type: {name!r}; there are {', '.join(CACHE_TYPES)}", where=flag
+            )
+
+
+def _plan(settings: Settings) -> Plan:
     target = open_gguf(settings.target)
     _refuse_broken(target)
     report = mtp_report(target)
@@ -67,7 +100,7 @@ def plan(settings: Settings) -> Plan:
         raise RefusedError(
             report.reason, where=target.path, hint=f"gguftools inspect {target.path}"
         )
-    _refuse_large_context(target, settings.n_ctx)
+    _refuse_large_context(target, settings)
     draft = open_gguf(settings.draft) if settings.draft is not None else None
     if draft is not None:
         _refuse_broken(draft)
@@ -149,13 +182,26 @@ def _refuse_broken(header: Header) -> None:
         raise RefusedError(errors[0].message, where=header.path, hint=errors[0].hint)
 
 
-def _refuse_large_context(header: Header, n_ctx: int) -> None:
+def _refuse_large_context(header: Header, settings: Settings) -> None:
     """llama.cpp does not fail on a context far beyond the memory: it was not done after minutes."""
-    need, ram = n_ctx * kv_bytes_per_token(header), ram_bytes()
+    per_token = cache_bytes_per_token(header, settings.cache_type_k, settings.cache_type_v)
+    need, ram = settings.n_ctx * per_token, ram_bytes()
     if ram is not None and need > ram:
         raise RefusedError(
-            f"a context of {n_ctx} tokens needs {need / 1e9:.1f} GB for keys and values, "
+            f"a context of {settings.n_ctx} tokens needs {need / 1e9:.1f} GB for keys and values, "
             f"this machine has {ram / 1e9:.1f} GB",
             where=header.path,
-            hint=f"-c {ram // 2 // max(kv_bytes_per_token(header), 1)} would fit",
+            hint=f"-c {ram // 2 // max(per_token, 1)} would fit",
         )
+
+
+def _refuse_cache(settings: Settings, chosen: Plan) -> None:
+    s = settings
+    caches = [(chosen.target, s.cache_type_k, s.cache_type_v, "-ctk and -ctv")]
+    if chosen.drafter in ("draft", "mtp"):
+        model = chosen.draft or chosen.target
+        caches.append((model, s.cache_type_k_draft, s.cache_type_v_draft, "-ctkd and -ctvd"))
+    for header, type_k, type_v, flags in caches:
+        reason = cache_refusal(header, type_k, type_v)
+        if reason is not None:
+            raise RefusedError(reason, where=header.path, hint=f"other types for {flags}, or f16")

@@ -12,7 +12,7 @@ from gguftools.speculative.chat import Prompter
 from gguftools.speculative.context import N_BATCH, Context
 from gguftools.speculative.controller import Controller
 from gguftools.speculative.drafting import Drafter
-from gguftools.speculative.loop import Generation, StopReason
+from gguftools.speculative.loop import Arm, Generation, StopReason
 from gguftools.speculative.sampling import Chain
 from gguftools.speculative.stats import Report, Step, summarize
 from gguftools.speculative.text import TextStream
@@ -20,7 +20,7 @@ from gguftools.speculative.text import TextStream
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The loaded parts that make a reply."""
+    """The loaded parts that make a reply. `before` and `n_keep` are those of a Generation."""
 
     target: Context
     drafter: Drafter | None
@@ -28,6 +28,13 @@ class Engine:
     chain: Chain
     rng: np.random.Generator
     prompter: Prompter
+    before: Sequence[Arm] = ()
+    n_keep: int | None = None
+
+    def new_reply(self) -> None:
+        """Another text follows."""
+        for controller in (self.controller, *(arm.controller for arm in self.before)):
+            controller.new_reply()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,11 @@ class Reply:
     def stop(self) -> None:
         """End the reply at the next round (or the next batch of the prompt)."""
         self._cancelled = True
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the context holds."""
+        return self._engine.target.n_ctx
 
     @property
     def text(self) -> str:
@@ -116,6 +128,8 @@ class Reply:
             rng=s.rng,
             clock=perf_counter,
             cancelled=lambda: self._cancelled,
+            before=s.before,
+            n_keep=s.n_keep,
         )
         steps = generation.steps()
         while True:

@@ -146,7 +146,9 @@ def _top_p(z: npt.NDArray[np.float64], top_p: float) -> npt.NDArray[np.intp]:
 
 
 def confidence(row: Floats) -> tuple[int, float]:
-    """The top token of a row and its probability at temperature 1."""
+    """The top token of a row and its probability at temperature 1; 0 where logits are NaN."""
     top = int(row.argmax())
     near = row[row > row[top] - _NEGLIGIBLE]
+    if not near.size:
+        return top, 0.0
     return top, 1.0 / float(np.exp(near - row[top]).sum())

@@ -12,14 +12,19 @@ import numpy as np
 
 from gguftools.errors import UsageError
 from gguftools.gguf.tensors import bytes_per_token
+from gguftools.speculative.cache_types import CACHE_TYPES
 from gguftools.speculative.chat import Prompter
 from gguftools.speculative.context import Context
 from gguftools.speculative.controller import Controller
-from gguftools.speculative.drafters import ModelDrafter, MtpDrafter, common_prefix
+from gguftools.speculative.devices import device_array, split_mode_id
+from gguftools.speculative.drafters import ModelDrafter, MtpDrafter
 from gguftools.speculative.drafting import Drafter
 from gguftools.speculative.equality import Equality, compare_with_plain
+from gguftools.speculative.excerpt import common_prefix
+from gguftools.speculative.ledger import Ledger
 from gguftools.speculative.llama import Model, usable_cores
-from gguftools.speculative.ngram import NgramDrafter
+from gguftools.speculative.loop import Arm, shift_length
+from gguftools.speculative.ngram import N_MAX, NgramDrafter
 from gguftools.speculative.plan import Plan, Settings, plan
 from gguftools.speculative.reply import Engine, Reply
 
@@ -44,26 +49,51 @@ class Session:
 
     @property
     def drafter_name(self) -> str:
-        """draft, mtp, ngram or none."""
-        return self.plan.drafter
+        """draft, mtp, ngram or none; draft+ngram or mtp+ngram where lookup goes first."""
+        return self.plan.drafter + ("+ngram" if self.plan.ngram_first else "")
 
     def _load(self) -> None:
         s = self.settings
-        self.model = self._model(s.target, s.n_gpu_layers, load_mtp=self._own_head)
+        self.model = self._model(s.target, s.n_gpu_layers, s.device, load_mtp=self._own_head)
         n_ctx = s.n_ctx or min(self.model.n_ctx_train, N_CTX_DEFAULT)
         self.n_threads = s.n_threads or usable_cores()
         drafting = self.plan.drafter != "none"
-        self.target = self._context(self.model, n_ctx, n_rollback=s.draft_max if drafting else 0)
+        types = CACHE_TYPES[s.cache_type_k], CACHE_TYPES[s.cache_type_v]
+        n_rollback = s.draft_max if drafting else 0
+        self.target = self._context(self.model, n_ctx, types, n_rollback=n_rollback)
         drafter = self._drafter()
-        n_max = min(s.draft_max, drafter.n_max) if drafter is not None else 0
+        ledger = Ledger(s.draft_max + 1)
+        lookup = NgramDrafter(N_MAX) if self.plan.ngram_first else None
         self.engine = Engine(
             target=self.target,
             drafter=drafter,
-            controller=Controller(n_max, min(s.draft_min, n_max), cost=self.predicted_cost()),
+            controller=self._controller(drafter, ledger, self.predicted_cost()),
+            before=() if lookup is None else (Arm(lookup, self._controller(lookup, ledger, 0.0)),),
             chain=s.chain,
             rng=self.rng,
             prompter=Prompter(self.plan.target, self.model),
+            n_keep=self._n_keep(),
         )
+
+    def _controller(
+        self, drafter: Drafter | None, ledger: Ledger, cost: float | None
+    ) -> Controller:
+        s = self.settings
+        n_max = min(s.draft_max, drafter.n_max) if drafter is not None else 0
+        n_min = min(s.draft_min, n_max)
+        return Controller(n_max, n_min, cost=cost, ledger=ledger)
+
+    def _n_keep(self) -> int | None:
+        """Tokens that a context shift keeps at the start, None without shifts."""
+        if not self.settings.context_shift:
+            return None
+        if not self.target.can_shift:
+            raise UsageError(
+                f"llama.cpp cannot shift the context of {self.plan.target.architecture} models",
+                where="--context-shift",
+                hint="a larger -c lasts longer",
+            )
+        return min(self.settings.n_keep + self.model.adds_bos, self.target.n_ctx - 4)
 
     def predicted_cost(self) -> float | None:
         """A drafted token in plain decodes, by the bytes each reads; until it is measured."""
@@ -77,16 +107,35 @@ class Session:
     def _own_head(self) -> bool:
         return self.plan.drafter == "mtp" and self.plan.draft is None
 
-    def _model(self, path: Path, n_gpu_layers: int, *, load_mtp: bool) -> Model:
-        model = Model(path, n_gpu_layers=n_gpu_layers, load_mtp=load_mtp)
+    def _model(
+        self, path: Path, n_gpu_layers: int, device: Sequence[str], *, load_mtp: bool
+    ) -> Model:
+        model = Model(
+            path,
+            n_gpu_layers=n_gpu_layers,
+            load_mtp=load_mtp,
+            devices=device_array(device),
+            split_mode=split_mode_id(self.settings.split_mode, device),
+        )
         self._stack.callback(model.close)
         return model
 
     def _context(
-        self, model: Model, n_ctx: int, *, n_rollback: int = 0, mtp_of: Context | None = None
+        self,
+        model: Model,
+        n_ctx: int,
+        types_kv: tuple[int, int],
+        *,
+        n_rollback: int = 0,
+        mtp_of: Context | None = None,
     ) -> Context:
         context = Context(
-            model, n_ctx=n_ctx, n_threads=self.n_threads, n_rollback=n_rollback, mtp_of=mtp_of
+            model,
+            n_ctx=n_ctx,
+            n_threads=self.n_threads,
+            n_rollback=n_rollback,
+            mtp_of=mtp_of,
+            types_kv=types_kv,
         )
         self._stack.callback(context.close)
         return context
@@ -100,11 +149,13 @@ class Session:
         model = self.model
         if self.plan.draft is not None:
             path = Path(self.plan.draft.path)
-            model = self._model(path, s.n_gpu_layers_draft, load_mtp=kind == "mtp")
+            device = s.device_draft or s.device
+            model = self._model(path, s.n_gpu_layers_draft, device, load_mtp=kind == "mtp")
+        types = CACHE_TYPES[s.cache_type_k_draft], CACHE_TYPES[s.cache_type_v_draft]
         if kind == "draft":
-            context = self._context(model, self.target.n_ctx)
+            context = self._context(model, self.target.n_ctx, types)
             return ModelDrafter(context, self.model.n_vocab, s.chain, s.draft_p_min, self.rng)
-        context = self._context(model, self.target.n_ctx, mtp_of=self.target)
+        context = self._context(model, self.target.n_ctx, types, mtp_of=self.target)
         return MtpDrafter(context, self.target, s.chain, s.draft_p_min, self.rng)
 
     def reply(
@@ -121,14 +172,18 @@ class Session:
         """
         engine = self.engine
         ids = engine.prompter.prompt(messages, raw=raw)
-        if len(ids) >= self.target.n_ctx:
+        while engine.n_keep is not None and len(ids) > self.target.n_ctx:
+            # As a reply would have shifted it, so that its cache still serves.
+            n_discard = shift_length(self.target.n_ctx, engine.n_keep)
+            del ids[engine.n_keep : engine.n_keep + n_discard]
+        if len(ids) >= self.target.n_ctx and engine.n_keep is None:
             raise UsageError(
                 f"the prompt has {len(ids)} tokens, the context holds {self.target.n_ctx}",
                 where="-c",
-                hint="raise -c or shorten the prompt",
+                hint="raise -c, shorten the prompt or let --context-shift shorten it",
             )
         self.target.rewind(min(common_prefix(self.target.tokens, ids), len(ids) - 1))
-        engine.controller.new_reply()
+        engine.new_reply()
         return Reply(engine, ids, n_predict, stop)
 
     def compare_with_plain(self, reply: Reply) -> Equality:

@@ -36,6 +36,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What one drafter did in a reply: rounds it drafted in, its tokens sent and kept."""
+
+    n_rounds: int
+    n_draft: int
+    n_accepted: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a reply cost and what its drafts brought. Seconds and counts; see docs for the JSON."""
 
@@ -52,6 +61,7 @@ class Report:
     n_draft_histogram: dict[int, int]
     seconds_draft: float
     seconds_verify: float
+    by_drafter: dict[str, Share]
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -88,4 +98,12 @@ def summarize(
         n_draft_histogram=dict(sorted(Counter(s.n_verified for s in steps).items())),
         seconds_draft=sum(s.seconds_catch_up + sum(s.seconds_draft) for s in steps),
         seconds_verify=sum(s.seconds_verify for s in steps),
+        by_drafter={
+            name: _share([s for s in steps if s.drafter == name])
+            for name in sorted({s.drafter for s in steps} - {""})
+        },
     )
+
+
+def _share(steps: Sequence[Step]) -> Share:
+    return Share(len(steps), sum(s.n_verified for s in steps), sum(s.n_accepted for s in steps))

@@ -63,16 +63,38 @@ def feature_draft(
     extra: Tensors | None = None,
     tokens: Sequence[bytes] | None = None,
 ) -> Header:
-    """An EAGLE-3 or DFlash draft for `model()`; a key that is None is left out."""
+    """An EAGLE-3, DFlash or DSpark draft for `model()`; a key that is None is left out."""
     defaults: dict[str, Any] = {
         "block_count": 1,
         "embedding_length": 64,
+        "attention.head_count": 2,
+        "feed_forward_length": 128,
         "target_layers": [1, 2, 3],
         **({"target_hidden_size": 64} if arch == "eagle3" else {"block_size": 16}),
     }
+    tensors = _feature_tensors(arch) | (extra or {})
+    if "markov_w1.weight" in tensors:
+        tensors.setdefault("markov_w2.weight", tensors["markov_w1.weight"])
+    mask = () if arch == "eagle3" else (("mask_token_id", raw.U32, 0),)
+    vocab = TinyVocab(words(40) if tokens is None else tokens, keys=mask)
+    return built(arch, {**defaults, **(keys or {})}, tensors, vocab, f"{arch}.gguf")
+
+
+def _feature_tensors(arch: str) -> Tensors:
+    n_input = 128 if arch == "eagle3" else 64
+    norms = ("attn_norm", "attn_norm_2", "ffn_norm") if arch == "eagle3" else (
+        "attn_norm", "ffn_norm"
+    )  # fmt: skip
     tensors: Tensors = {"fc.weight": ((192, 64), F16), "output_norm.weight": ((64,), F32)}
-    vocab = TinyVocab(words(40) if tokens is None else tokens)
-    return built(arch, {**defaults, **(keys or {})}, tensors | (extra or {}), vocab, f"{arch}.gguf")
+    if arch == "dflash":
+        tensors["enc.output_norm.weight"] = ((64,), F32)
+        tensors |= {f"blk.0.attn_{x}_norm.weight": ((32,), F32) for x in "qk"}
+    tensors |= {f"blk.0.{name}.weight": ((64,), F32) for name in norms}
+    tensors |= {f"blk.0.attn_{x}.weight": ((n_input, 64), F16) for x in "qkv"}
+    tensors |= {f"blk.0.ffn_{x}.weight": ((64, 128), F16) for x in ("gate", "up")}
+    tensors["blk.0.attn_output.weight"] = ((64, 64), F16)
+    tensors["blk.0.ffn_down.weight"] = ((128, 64), F16)
+    return tensors
 
 
 def mtp_header(model: TinyModel, vocab: TinyVocab | None = None) -> Header:

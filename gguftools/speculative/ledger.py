@@ -1,0 +1,49 @@
+"""What all drafters of one target share: its costs, and what drafting may still lose. Pure."""
+
+from __future__ import annotations
+
+from gguftools.speculative.cost_curve import CostCurve
+
+ALLOWANCE_START = 4.0  # plain decodes that a reply may lose to drafting
+ALLOWANCE_MAX = 16.0
+ALLOWANCE_EARNED = 0.01  # per token
+N_ANCHOR = 2  # plain decodes that begin a reply
+
+
+class Ledger:
+    """One allowance for all drafters: together they lose no more than one of them might."""
+
+    def __init__(self, n_rows: int) -> None:
+        self.costs = CostCurve(n_rows)
+        self.allowance = ALLOWANCE_START
+        self._n_anchor = self._n_since_plain = self._n_rounds = 0
+
+    def new_reply(self) -> None:
+        """Another text follows: costs stay, the time scale is looked for afresh."""
+        self.costs.new_reply()
+        self.allowance = min(self.allowance, ALLOWANCE_START)
+        self._n_anchor = N_ANCHOR
+
+    @property
+    def drafting_may_begin(self) -> bool:
+        """Whether a plain decode is known well enough to compare anything with it."""
+        return not self._n_anchor and self.costs.known
+
+    def plain_is_due(self, advantage: float) -> bool:
+        """The smaller the claimed advantage, the better a plain decode must be known."""
+        least = 6.0 if advantage < 0.3 else 3.0 if advantage < 1.0 else 1.2
+        need = max(least, (3.0 * self.costs.noise / max(advantage, 1e-3)) ** 2)
+        if self.costs.weight[1] < min(40.0, need) and self._n_rounds >= 4:
+            return True
+        return self._n_since_plain > min(512.0, 16.0 + 400.0 * advantage)
+
+    def settle(self, n_tokens: int, n_verified: int, loss: float) -> None:
+        """A round brought n_tokens tokens and lost that many plain decodes."""
+        if n_verified:
+            self._n_since_plain += n_tokens
+            self._n_rounds += 1
+        else:
+            self._n_since_plain = self._n_rounds = 0
+            self._n_anchor = max(0, self._n_anchor - 1)
+        earned = ALLOWANCE_EARNED * n_tokens
+        self.allowance = min(ALLOWANCE_MAX, self.allowance + earned - loss)
