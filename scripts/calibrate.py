@@ -118,7 +118,7 @@ def main() -> None:
     values = Fit(rows).solve()
     by_third = guesses(rows, thirds(rows, N_THIRDS, SEED), values)
     left_out = guesses(rows, by_source(rows), values)
-    spread = spreads([*by_third, *left_out])
+    spread = spreads([*by_third, *left_out * N_THIRDS])  # as much of one as of the other
     fitted = [Guess(r, speedup_of(r.setup, values), spread_key(r.setup, values)) for r in rows]
     tables = {
         "fitted": scored(fitted, spread),

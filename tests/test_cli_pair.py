@@ -133,7 +133,7 @@ def test_the_best_pair_is_written_as_a_recipe(
     assert isinstance(recipe.draft, PlacedFile)
     assert (recipe.kind, recipe.tasks) == ("draft-simple", ("code",))
     assert recipe.draft == PlacedFile(files[1], large["draft"].stat().st_size)
-    words[-1] = str(tmp_path / "none.toml")
+    words[-1], words[3] = str(tmp_path / "none.toml"), "prose"
     assert main(["pair", str(large["few-active"]), files[1], *words]) == 1
     assert not (tmp_path / "none.toml").exists()
     assert "no recipe is written: no draft pays" in capsys.readouterr().err

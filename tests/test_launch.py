@@ -75,7 +75,7 @@ def test_the_help_of_something_else_names_no_flags(text: str) -> None:
     assert flags_in(text) is None
 
 
-def _program(path: Path, body: str) -> Path:
+def program(path: Path, body: str) -> Path:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return path
@@ -83,8 +83,8 @@ def _program(path: Path, body: str) -> Path:
 
 def test_a_server_is_found_by_variable_then_by_path(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    on_path = _program(tmp_path / "bin" / "llama-server", "cat <<'E'\n" + OLD_HELP + "E")
-    named = _program(tmp_path / "mine", "exit 1")
+    on_path = program(tmp_path / "bin" / "llama-server", "cat <<'E'\n" + OLD_HELP + "E")
+    named = program(tmp_path / "mine", "exit 1")
     environ = {"PATH": str(tmp_path / "bin")}
     assert find_server(environ) == on_path
     assert find_server({**environ, "LLAMA_SERVER": str(named)}) == named
@@ -97,7 +97,7 @@ def test_a_server_is_found_by_variable_then_by_path(tmp_path: Path) -> None:
 def test_the_environment_does_not_break_the_help(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = _program(
+    server = program(
         tmp_path / "server", f'[ -z "$LLAMA_ARG_DRAFT_MAX" ] && cat <<"E"\n{OLD_HELP}E'
     )
     monkeypatch.setenv("LLAMA_ARG_DRAFT_MAX", "16")

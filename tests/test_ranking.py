@@ -13,7 +13,7 @@ from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
 from gguftools.pairing.launch import Settings
 from gguftools.pairing.quant import precision_of
-from gguftools.pairing.ranking import Pair, check_head, check_ngram, check_pair
+from gguftools.pairing.ranking import Pair, check_head, check_ngram, check_pair, check_stranger
 from tests.models import bytes as raw
 from tests.models.chain import random_chain
 from tests.models.markov import write_llama, write_qwen35, write_qwen35_mtp_only
@@ -463,6 +463,15 @@ def test_only_fewer_rows_than_tokens_need_a_map(
 
 
 # Laws.
+
+
+def test_a_stranger_is_refused_as_the_whole_check_refuses_it() -> None:
+    target = model()
+    for draft in (_small(tokens=OTHER_WORDS), _small(tokens=words(300)), _small()):
+        whole, quick = check_pair(target, draft), check_stranger(target, draft)
+        assert quick == (whole if whole.verdict == "blocked" else None)
+    assert check_stranger(target, feature_draft("eagle3", tokens=OTHER_WORDS)) is None
+    assert check_stranger(target, built("llama", {}, {}, None, "bare.gguf")) is None
 
 
 def _files() -> list[Header]:

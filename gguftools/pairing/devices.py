@@ -83,7 +83,7 @@ def device_name(text: str) -> str:
 
 def _bare(text: str) -> str:
     """Without the words that some drivers leave out."""
-    return re.sub(r"\b(rtx|rx|gtx|geforce|nvidia|amd|radeon|tesla|ai pro) *", "", text)
+    return re.sub(r"\b(rtx|rx|gtx|geforce|nvidia|amd|radeon|tesla|ai pro|apple) *", "", text)
 
 
 _NAMES = {_bare(name): name for name in _DEVICES}

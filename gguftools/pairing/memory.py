@@ -21,6 +21,7 @@ from gguftools.pairing.placement import CPU, Placement, place
 _F16 = 2
 _F32 = 4
 _FEATURES = ("draft-eagle3", "draft-dflash", "draft-dspark")
+_AT_THE_END = ("output", "cls", "nextn")  # tensors of no block that go with the output
 _BLOCK_DRAFTS = ("draft-dflash", "draft-dspark")
 
 
@@ -153,29 +154,28 @@ def plan_memory(
         n_hidden=_n_hidden(target, draft, kind),
     )  # fmt: skip
     if draft is not None or own_head:
-        drafter = target if draft is None else draft
-        left = tuple(
-            replace(gpu, free_bytes=max(gpu.free_bytes - devices[name].total, 0))
-            for gpu, name in zip(gpus, placement.gpus, strict=True)
-        )
         n_rows = n_draft + 1 if kind in _BLOCK_DRAFTS else 1
+        draft_shape = replace(
+            shape, n_outputs=n_outputs if all_outputs else n_rows, n_rs_seq=0,
+            type_k=cache_type_k_draft, type_v=cache_type_v_draft, mtp=kind == "draft-mtp",
+        )  # fmt: skip
+        if draft is not None:
+            left = _left(gpus, devices)
+            placement = place(len(read_layers(draft).blocks), n_gpu_layers_draft, left)
         more = estimate(
-            drafter,
-            replace(
-                shape, n_outputs=n_outputs if all_outputs else n_rows, n_rs_seq=0,
-                type_k=cache_type_k_draft, type_v=cache_type_v_draft, mtp=kind == "draft-mtp",
-            ),
-            placement=placement
-            if own_head
-            else place(len(read_layers(drafter).blocks), n_gpu_layers_draft, left),
-            with_weights=not own_head,
-            with_heads=True,
-            n_logits=n_rows,
+            draft or target, draft_shape, placement=placement, with_weights=not own_head,
+            with_heads=True, n_logits=n_rows,
         )  # fmt: skip
         devices = {name: parts + more[name].as_draft() for name, parts in devices.items()}
     home = placement.gpus[0] if placement.gpus else CPU
     devices[home] += Parts(projector=projector_bytes)
     return MemoryPlan(n_ctx, devices)
+
+
+def _left(gpus: Sequence[Gpu], taken: dict[str, Parts]) -> list[Gpu]:
+    """The GPUs with what the target leaves free: by that llama.cpp spreads the draft."""
+    free = [max(gpu.free_bytes - taken[f"GPU{i}"].total, 0) for i, gpu in enumerate(gpus)]
+    return [replace(gpu, free_bytes=n_bytes) for gpu, n_bytes in zip(gpus, free, strict=True)]
 
 
 def kv_bytes_per_token(header: Header) -> int:
@@ -198,9 +198,10 @@ def _weights(
         if block >= layers.n_trunk and not with_heads:
             continue
         if block >= 0:
-            found[placement.of(block)] += n_bytes
+            device = placement.of(block)
         else:
-            found[placement.output if head.startswith(("output", "cls")) else CPU] += n_bytes
+            device = placement.output if head.startswith(_AT_THE_END) else CPU
+        found[device] += n_bytes
     if placement.output != CPU and "output.weight" not in header.tensors:
         found[placement.output] += tensor_bytes(header).get("token_embd.weight", 0)
     return found
