@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gguftools.pairing.setup import Setup
 from scripts.fitting import Guess
+from scripts.priors import PRIORS
 from scripts.published import Row, sources
 from scripts.scoring import Score
 
@@ -50,13 +51,15 @@ def report(
     fitted: Sequence[Guess], left_out: Sequence[Guess], by_third: Sequence[Guess],
 ) -> None:  # fmt: skip
     """docs/accuracy.md."""
+    n_set = sum(prior.spread == 0.0 for prior in PRIORS.values())
     text = [
         "# How accurate the prediction is",
         "",
         "Written by `python -m scripts.calibrate SPEEDUPS.csv`; `scripts/score_predictor.py "
         "FILE.csv` scores any file of the same format.",
         "",
-        f"`gguftools pair` predicts speedups with {len(values)} constants, fitted to "
+        f"`gguftools pair` predicts speedups with {len(values)} constants; {n_set} are set, the "
+        "others are drawn to what is believed beforehand (`scripts/priors.py`) and fitted to "
         f"{sum(r.fit_ok for r in rows)} of {len(rows)} published figures from "
         f"{len(sources(rows))} sources; the rest (ratios only, derived or suspect figures) count "
         "for the sign.",

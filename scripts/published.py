@@ -60,21 +60,24 @@ class Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows of a file."""
+    """All rows of a file that say by how much decoding got faster."""
     with path.open(encoding="utf-8", newline="") as lines:
         table = list(csv.DictReader(lines))
-    rows, last = [], ""
+    rows: list[Row] = []
+    last: dict[str, str] = {}  # the hardware that a source spoke of last
     for line in table:
-        hardware = line["hardware"]
+        hardware, source = line["hardware"], line["source_url"]
         if hardware.lower().startswith("same"):
-            hardware = f"{last}, {hardware}"
+            hardware = f"{last.get(source, '')}, {hardware}"
         else:
-            last = re.sub(r",? *(code|prose|chat)$", "", hardware)
-        setup = _setup({**line, "hardware": hardware})
+            last[source] = re.sub(r",? *(code|prose|chat)$", "", hardware)
+        speedup = _number(line["speedup"])
+        if not speedup:
+            continue
         label = ", ".join((line["target"], line["draft"], line["quant"], line["hardware"],
                            f"n {line['n_max'] or '?'}"))  # fmt: skip
-        rows.append(Row(line["id"], setup, float(line["speedup"]), line["fit_ok"].strip() == "1",
-                        line["source_url"], label))  # fmt: skip
+        setup = _setup({**line, "hardware": hardware})
+        rows.append(Row(line["id"], setup, speedup, line["fit_ok"].strip() == "1", source, label))
     return rows
 
 
@@ -229,7 +232,9 @@ def _accept(text: str) -> float | None:
 
 
 def _number(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"\d*\.?\d+", text.strip()) else None
+    """The first number in a cell."""
+    found = re.search(r"\d*\.\d+|\d+", text)
+    return float(found[0]) if found else None
 
 
 def _lookup(table: dict[str, Any], name: str, default: Any) -> Any:

@@ -3,8 +3,8 @@
 python -m scripts.soak MODEL.gguf [--draft FILE] [--ngram] [--turns 1000] [--tokens 40]
 
 Greedy. Turns go on from each other; some are stopped or abandoned at a random token or while their
-prompt is read, and now and then the conversation starts anew. Exit code 1 when memory grows by more than 2% after the first
-tenth, or when the last reply differs from a fresh session's.
+prompt is read, and now and then the conversation starts anew. Exit code 1 when memory grows by more
+than 2% after the first tenth, or when the last reply differs from a fresh session's.
 """
 
 from __future__ import annotations

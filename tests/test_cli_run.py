@@ -63,6 +63,7 @@ def test_every_drafter_writes_the_greedy_text_of_plain_decoding(models: dict[str
         "none": ["--no-draft"],
         "draft": ["--draft", models["draft"]],
         "ngram": ["--ngram"],
+        "draft+ngram": ["--ngram", "--draft", models["draft"]],
     }
     texts = {}
     for name, drafter in arms.items():
@@ -74,7 +75,7 @@ def test_every_drafter_writes_the_greedy_text_of_plain_decoding(models: dict[str
         assert (report["drafter"], report["n_tokens"]) == (name, 60)
         assert len(report["token_ids"]) == 60
         texts[name] = report["text"]
-    assert texts["draft"] == texts["none"] == texts["ngram"]
+    assert len(set(texts.values())) == 1
 
 
 def test_auto_takes_the_mtp_head_and_n_gram_lookup_where_there_is_none(

@@ -12,7 +12,7 @@ from gguftools.gguf.tensors import bytes_per_token, tensor_groups
 from gguftools.pairing.acceptance import chances, drafts, level_of
 from gguftools.pairing.cost import costs, experts_in_use
 from gguftools.pairing.devices import ENGINES, device_name, find_device
-from gguftools.pairing.prediction import VALUES
+from gguftools.pairing.prediction import VALUES, predict
 from gguftools.pairing.setup import Setup, family_key, setup_of
 from tests.models.pair_models import F16, Q4_0, Q8_0, feature_draft, model, mtp_header, sidecar
 from tests.models.tiny import tiny
@@ -230,6 +230,18 @@ def test_a_block_draft_reads_its_weights_once_and_is_bounded_by_its_block() -> N
     price = costs(setup, 5, VALUES)
     assert price.draft_token == 0.0
     assert price.draft_start > 0.0
+
+
+@pytest.mark.parametrize("huge", [1 << 31, (1 << 32) - 1])
+def test_absurd_counts_in_a_file_do_not_take_long(huge: int) -> None:
+    draft = feature_draft("dflash", keys={"block_size": huge})
+    assert len(predict(setup_of(model(), draft, "draft-dflash")).acceptance_by_position) <= 32
+    head = mtp_header(tiny("qwen35moe").with_keys(nextn_predict_layers=huge))
+    setup = setup_of(head, None, "draft-mtp")
+    assert setup.draft_bytes >= 0.0
+    assert predict(setup).draft_max <= 8
+    odd = mtp_header(tiny("qwen35moe").with_keys(expert_used_count=huge, expert_count=1))
+    assert predict(setup_of(odd, None, "draft-mtp")).speedup > 0.0
 
 
 def test_lookup_reads_no_weights() -> None:

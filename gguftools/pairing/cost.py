@@ -19,6 +19,9 @@ N_FAST_ROWS = 8  # the most rows of llama.cpp's matrix-vector kernels: MMVQ_MAX_
 BITS = 4.8  # of Q4_K_M, to which the slopes refer
 BALANCE_MIN = 0.4  # FP32 says little of the cards that compute in other formats
 HIP_BUILD = 9300  # a step at 3 rows was seen in b9279, llama.cpp issue 23549, and not since
+# One core of a server CPU (docs/log.md, 2026-11-30: 2 cores, F16, Q8_0 and Q4_0 files alike).
+CORE_BANDWIDTH = 10e9  # bytes of weights per second
+CORE_PARAMS = 20e9  # weights per second and row, once they are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,10 @@ class _Seconds:
         device = find_device(setup.device, setup.backend)
         engine = device.engine
         self.bandwidth = device.bandwidth
+        self.per_param = 0.0
+        if engine == "cpu" and setup.n_cores:
+            self.bandwidth = min(self.bandwidth, setup.n_cores * CORE_BANDWIDTH)
+            self.per_param = 1.0 / (setup.n_cores * CORE_PARAMS)
         self.joint = self.bandwidth * (setup.n_devices if setup.tensor_split else 1)
         own = math.exp(c.get(f"slope.device.{device_key(setup.device, setup.backend)}", 0.0))
         own /= max(device.balance, BALANCE_MIN) ** c["slope.balance"]
@@ -95,7 +102,10 @@ class _Seconds:
 
     def verify(self, rows: int) -> float:
         """A target pass over that many rows."""
-        s, more = self.setup, self._more(rows)
+        s = self.setup
+        if self.per_param:
+            return self._on_cores(rows)
+        more = self._more(rows)
         experts = s.expert_bytes * experts_in_use(s, rows, self.c)
         extra = s.expert_bytes * self.moe_slope * (rows - 1)
         if s.experts_on_cpu:
@@ -109,6 +119,15 @@ class _Seconds:
         context *= 1.0 + self.c["context.slope"] * (rows - 1)
         read: float = (on_gpu + context) / self.joint + in_ram / RAM_BANDWIDTH
         return read + self.fixed
+
+    def _on_cores(self, rows: int) -> float:
+        """A target pass on a CPU of known cores: bytes once, arithmetic for every row."""
+        s = self.setup
+        n_bytes = s.target_bytes - s.expert_bytes
+        n_bytes += s.expert_bytes * experts_in_use(s, rows, self.c)
+        n_params = 8.0 * s.target_bytes / max(s.target_bits, 1.0)
+        context = s.kv_bytes * s.n_ctx_used
+        return (n_bytes + context) / self.bandwidth + rows * n_params * self.per_param + self.fixed
 
     def _more(self, rows: int) -> float:
         """What further rows cost, in passes over one."""
@@ -126,7 +145,9 @@ class _Seconds:
         s = self.setup
         if s.kind == "ngram":
             return 0.0
-        return s.draft_bytes * self.c["draft.bytes"] / self.bandwidth + self.c[f"seconds.{s.kind}"]
+        read = s.draft_bytes * self.c["draft.bytes"] / self.bandwidth
+        n_params = 8.0 * s.draft_bytes / max(s.draft_bits or BITS, 1.0)
+        return read + n_params * self.per_param + self.c[f"seconds.{s.kind}"]
 
     def round_start(self) -> float:
         """Bookkeeping of a round; a hybrid whose state is copied pays for the copy and a replay."""

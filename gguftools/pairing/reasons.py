@@ -27,7 +27,7 @@ def reasons(
     first = f"a round writes {d.tokens_per_round:.2f} tokens and costs {cost:.2f} plain decodes"
     if speedup <= 1.0:
         first += ": off is best"
-    found = [first, *_target(setup, price, n_max, n_experts), *_draft(setup, price)]
+    found = [first, *_target(setup, price, n_max, n_experts), *_draft(setup, price, speedup)]
     if request_speedup < 1.0 < speedup:
         found.append(
             f"it writes faster and yet a request of {setup.n_prompt} tokens with "
@@ -55,12 +55,12 @@ def _target(setup: Setup, price: Costs, n_max: int, n_experts: float) -> Iterato
         yield "the card is not known: its backend's usual figures are taken"
 
 
-def _draft(setup: Setup, price: Costs) -> Iterator[str]:
+def _draft(setup: Setup, price: Costs, speedup: float) -> Iterator[str]:
     if price.draft_token > HEAVY:
         yield f"a drafted token costs {price.draft_token:.0%} of a plain decode"
     if setup.kind in ONE_PASS:
         yield f"a block is drafted in one pass, for {price.draft_start:.0%} of a plain decode"
-    if setup.target_params < 2e9 and price.draft_token > HEAVY:
+    if setup.target_params < 2e9 and speedup <= 1.0:
         yield "targets below 2B are too fast to be helped"
     if setup.acceptance is None:
         task = f" for {setup.task}" if setup.task else ""

@@ -57,6 +57,7 @@ def expect(pair: Pair, target: Header, draft: Header | None, question: Question)
         target, draft, pair.kind,
         task=question.task, temperature=question.temperature,
         backend=question.backend, device=gpus[0].name if gpus else "", n_devices=max(len(gpus), 1),
+        n_cores=question.machine.n_cores if question.backend == "cpu" else 0,
     )  # fmt: skip
     found = predict(setup)
     pair = with_prediction(pair, found, question.launch)

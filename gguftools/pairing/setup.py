@@ -15,6 +15,7 @@ from gguftools.pairing.memory import kv_bytes_per_token
 
 ONE_PASS = ("draft-dflash", "draft-dspark")  # the whole block in one pass of the draft
 N_MAX_SINGLE = 8  # tokens; no published MTP curve gains beyond
+N_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Setup:
     device: str = ""
     build: int | None = None  # of llama.cpp
     quant: str = ""  # the type that holds most of the target's bytes
+    n_cores: int = 0  # that compute on a CPU; 0: not known
     n_devices: int = 1
     tensor_split: bool = False  # all devices read at once; else their layers take turns
     experts_on_cpu: bool = False
@@ -68,10 +70,10 @@ class Setup:
     def n_max_limit(self) -> int:
         """The longest draft worth a thought."""
         if self.kind == "draft-mtp" and self.n_heads > 1:
-            return self.n_heads
+            return min(self.n_heads, N_MAX_SINGLE)
         if self.kind in ONE_PASS:
-            return max(self.block_size - (self.kind == "draft-dflash"), 1)
-        return {"draft-simple": 16, "ngram": 32}.get(self.kind, N_MAX_SINGLE)
+            return max(min(self.block_size - (self.kind == "draft-dflash"), N_MAX), 1)
+        return {"draft-simple": 16, "ngram": N_MAX}.get(self.kind, N_MAX_SINGLE)
 
     @property
     def series(self) -> str:
@@ -96,6 +98,7 @@ def setup_of(
     backend: str = "cpu",
     device: str = "",
     build: int | None = None,
+    n_cores: int = 0,
     n_devices: int = 1,
     tensor_split: bool = False,
     experts_on_cpu: bool = False,
@@ -134,6 +137,7 @@ def setup_of(
         device=device,
         build=build,
         quant=groups.trunk.dominant_type or "",
+        n_cores=n_cores,
         n_devices=n_devices,
         tensor_split=tensor_split,
         experts_on_cpu=experts_on_cpu,
@@ -176,7 +180,8 @@ def _without_idle_experts(head: Header, n_bytes: int) -> float:
     if not 0 < hparams.n_expert_used <= hparams.n_expert:
         return float(n_bytes)
     n_blocks = len({name.split(".")[1] for name in head.tensors if "_exps." in name})
-    experts = groups.experts.n_bytes * max(hparams.n_layer_nextn, 1) / max(n_blocks, 1)
+    share = min(max(hparams.n_layer_nextn, 1) / max(n_blocks, 1), 1.0)
+    experts = min(groups.experts.n_bytes * share, n_bytes)
     return n_bytes - experts * (1.0 - hparams.n_expert_used / hparams.n_expert)
 
 

@@ -48,7 +48,7 @@ def compare_with_plain(engine: Engine, prompt: Sequence[int], drafted: Sequence[
     _, text = _plain(engine, prompt, position)
     single = _last_row(engine.target, text, engine.target.n_past)
     engine.target.clear()
-    batched = _last_row(engine.target, text, max(len(text) - engine.controller.draft_max - 1, 0))
+    batched = _last_row(engine.target, text, max(len(text) - engine.draft_max - 1, 0))
     a, b = plain[position], drafted[position]
     return Equality(
         n_tokens=position,

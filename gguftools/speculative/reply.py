@@ -10,9 +10,8 @@ import numpy as np
 
 from gguftools.speculative.chat import Prompter
 from gguftools.speculative.context import N_BATCH, Context
-from gguftools.speculative.controller import Controller
 from gguftools.speculative.drafting import Drafter
-from gguftools.speculative.loop import Arm, Generation, StopReason
+from gguftools.speculative.loop import Arm, Controller, Generation, StopReason
 from gguftools.speculative.sampling import Chain
 from gguftools.speculative.stats import Report, Step, summarize
 from gguftools.speculative.text import TextStream
@@ -30,6 +29,7 @@ class Engine:
     prompter: Prompter
     before: Sequence[Arm] = ()
     n_keep: int | None = None
+    draft_max: int = 0  # the most rows of a pass after the first
 
     def new_reply(self) -> None:
         """Another text follows."""

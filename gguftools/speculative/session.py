@@ -73,6 +73,7 @@ class Session:
             rng=self.rng,
             prompter=Prompter(self.plan.target, self.model),
             n_keep=self._n_keep(),
+            draft_max=n_rollback,
         )
 
     def _controller(

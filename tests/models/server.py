@@ -40,7 +40,13 @@ class Outcome:
         return next((line for line in reversed(self.log.splitlines()) if text in line), "")
 
 
-def ask(server: Path, target: Path, *options: str, prompt: Sequence[int] = PROMPT) -> Outcome:
+def ask(
+    server: Path,
+    target: Path,
+    *options: str,
+    prompt: Sequence[int] = PROMPT,
+    n_predict: int = N_PREDICT,
+) -> Outcome:
     """Start it on the target with these options, let it write a few tokens, stop it."""
     port = _free_port()
     command = [
@@ -57,7 +63,7 @@ def ask(server: Path, target: Path, *options: str, prompt: Sequence[int] = PROMP
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(command, stdout=log, stderr=log, env=_environment())
         try:
-            answer = _probe(child, f"http://127.0.0.1:{port}", prompt)
+            answer = _probe(child, f"http://127.0.0.1:{port}", prompt, n_predict)
             what = _what(child, answer)
         finally:
             child.kill()
@@ -96,7 +102,7 @@ def _what(child: subprocess.Popen[bytes], answer: dict[str, Any] | str | None) -
 
 
 def _probe(
-    child: subprocess.Popen[bytes], url: str, prompt: Sequence[int]
+    child: subprocess.Popen[bytes], url: str, prompt: Sequence[int], n_predict: int
 ) -> dict[str, Any] | str | None:
     """The answer to a completion, None if the server is gone or has answered with an error."""
     ends = time.monotonic() + SECONDS_MAX
@@ -111,7 +117,7 @@ def _probe(
     else:
         return "hangs"
     body = {
-        "prompt": list(prompt), "n_predict": N_PREDICT, "temperature": 0, "ignore_eos": True,
+        "prompt": list(prompt), "n_predict": n_predict, "temperature": 0, "ignore_eos": True,
         "cache_prompt": False, "return_tokens": True,
     }  # fmt: skip
     request = urllib.request.Request(f"{url}/completion", json.dumps(body).encode(),
