@@ -119,9 +119,9 @@ def test_hybrid_and_recurrent_targets_draft_and_take_back_as_the_notes_say(
     assert found.what == "drafts"
     assert ("restoring speculative checkpoint" in found.log) == (how == CHECKPOINTS)
     assert ("supports bounded partial sequence removal" in found.log) == (how == SNAPSHOTS)
-    notes = " ".join(rollback_notes(kind, arch, 3))
+    notes = " ".join(rollback_notes(kind, arch))
     assert ("replay" in notes) == (how == CHECKPOINTS)
-    assert ("4 copies of it" in notes) == (how == SNAPSHOTS)
+    assert ("a copy of it for every drafted token" in notes) == (how == SNAPSHOTS)
 
 
 @needs_server
@@ -136,7 +136,7 @@ def test_lookup_drafts_on_hybrid_and_recurrent_targets(
     found = server.ask(binary, path, "--spec-type", "ngram-simple", *size, n_predict=200)
     assert found.what == "drafts"
     assert "created speculative checkpoint" in found.log
-    assert "replay" in rollback_notes("ngram", arch, 3)[0]
+    assert "replay" in rollback_notes("ngram", arch)[0]
 
 
 @needs_server

@@ -54,7 +54,10 @@ class MemoryJSON(TypedDict):
 
 
 class CandidateJSON(TypedDict):
-    """The verdict on one draft; `draft` is null for the target's own MTP head and for ngram."""
+    """The verdict on one draft; `draft` is null for the target's own MTP head and for ngram.
+
+    `measured`: the prediction rests on a measurement here (--measure).
+    """
 
     draft: str | None
     origin: str | None
@@ -70,6 +73,7 @@ class CandidateJSON(TypedDict):
     reason: str
     notes: list[str]
     prediction: PredictionJSON
+    measured: bool
     settings: SettingsJSON | None
     memory_bytes: dict[str, int] | None
     memory: MemoryJSON | None

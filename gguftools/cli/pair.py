@@ -10,7 +10,7 @@ from gguftools.cli import render
 from gguftools.cli.fetch import fetch
 from gguftools.cli.options import PLACE, color_option, json_option
 from gguftools.cli.pair_json import pair_json
-from gguftools.cli.pair_options import PairOptions, pair_options
+from gguftools.cli.pair_options import N_MEASURED, PairOptions, pair_options
 from gguftools.cli.pair_text import print_pairs
 from gguftools.cli.progress import progress
 from gguftools.errors import GGUFToolsError, RefusedError
@@ -18,7 +18,10 @@ from gguftools.gguf.place import is_remote
 from gguftools.gguf.reader import Header
 from gguftools.pairing.candidates import NAMED, UNREADABLE, Draft, judge
 from gguftools.pairing.ranking import Pair
+from gguftools.pairing.recommend import Question, measured, ranked, setup_for
 from gguftools.recipes import predicted_recipe, write_recipe
+
+SECONDS_MEASURED = 30
 
 
 @click.command(short_help="Which draft to use, and what will it bring?")
@@ -34,7 +37,8 @@ def pair(target: str, drafts: tuple[str, ...], asked: PairOptions, as_json: bool
     DFlash or DSpark. Without one, drafts are looked for beside TARGET and where Hugging Face,
     llama.cpp, LM Studio and Ollama keep models. The MTP head inside TARGET and n-gram lookup are
     always among the candidates. TARGET and DRAFT may be files, URLs or user/repo[:QUANT] on the
-    Hub; only headers are read. Speed is predicted, not measured.
+    Hub; only headers are read. Speed is predicted, or with --measure
+    measured.
 
     Exit code 0 if a draft pays (one of those named, if any is), 1 if none does.
 
@@ -42,6 +46,7 @@ def pair(target: str, drafts: tuple[str, ...], asked: PairOptions, as_json: bool
     Examples:
       gguftools pair model.gguf
       gguftools pair model.gguf small-Q8_0.gguf small-Q4_0.gguf --task code
+      gguftools pair model.gguf small.gguf --measure
       gguftools pair model.gguf --in ~/models --device cuda -c 16384
       gguftools pair bartowski/Qwen2.5-32B-Instruct-GGUF:Q4_K_M --hub
       gguftools pair model.gguf small.gguf --json | jq -r '.candidates[0].commands.gguftools'
@@ -50,6 +55,8 @@ def pair(target: str, drafts: tuple[str, ...], asked: PairOptions, as_json: bool
     found, notes = _drafts(header, target, drafts, asked)
     with progress("reading headers") as opened:
         pairs = judge(header, found, question, opened=opened)
+    if asked.measure:
+        pairs = _measured(pairs, header, question)
     if as_json:
         render.json_object(pair_json(target, pairs, question, notes))
     else:
@@ -60,6 +67,25 @@ def pair(target: str, drafts: tuple[str, ...], asked: PairOptions, as_json: bool
     if any(p.verdict == "works" for p in named):
         return 0
     return 3 if all(p.rule == UNREADABLE for p in named) else 1
+
+
+def _measured(pairs: list[Pair], target: Header, question: Question) -> list[Pair]:
+    """The pairs with the first few of them measured, in their new order."""
+    from gguftools.speculative.measure import measure_pair
+
+    done: list[Pair] = []
+    for pair in pairs:
+        if pair.kind is None or not pair.commands["gguftools"]:
+            continue
+        if len(done) == N_MEASURED:
+            break
+        draft = None if pair.draft is None else fetch(pair.draft)
+        setup = setup_for(pair.kind or "", target, draft, question)
+        render.note(f"measuring {pair.draft or 'the MTP head'}, about {SECONDS_MEASURED} seconds")
+        found = measure_pair(pair, setup, seconds=SECONDS_MEASURED, n_ctx=question.launch.n_ctx)
+        done.append(measured(pair, found, question.launch))
+    names = {(pair.draft, pair.kind) for pair in done}
+    return ranked([*done, *(p for p in pairs if (p.draft, p.kind) not in names)])
 
 
 def _write(path: Path, target: Header, best: Pair, asked: PairOptions) -> None:

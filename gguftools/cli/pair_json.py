@@ -44,6 +44,7 @@ def _candidate(pair: Pair) -> CandidateJSON:
         "reason": pair.reason,
         "notes": list(pair.notes),
         "prediction": _prediction(pair.prediction),
+        "measured": pair.measured,
         "settings": None if settings is None else {
             "draft_max": settings.draft_max,
             "draft_min": settings.draft_min,

@@ -16,6 +16,8 @@ from gguftools.pairing.machine import Machine, parse_memory, read_machine
 from gguftools.pairing.recommend import Backend, Question, Task
 from gguftools.pairing.server_binary import find_server, known_flags
 
+N_MEASURED = 3
+
 
 @dataclass(frozen=True, slots=True)
 class PairOptions:
@@ -29,6 +31,7 @@ class PairOptions:
     device: Backend | None
     memory: str | None
     build: int | None
+    measure: bool
     output: Path | None
 
     def question(self) -> Question:
@@ -75,6 +78,10 @@ _OPTIONS = (
     click.option(
         "--build", metavar="N", type=Number(int, 1, 10**6),
         help="Apply the rules of this older build of llama.cpp, e.g. 8900.",
+    ),
+    click.option(
+        "--measure", is_flag=True,
+        help=f"Run the best {N_MEASURED} pairs here for half a minute each, instead of predicting.",
     ),
     click.option(
         "-o", "--output", type=click.Path(path_type=Path),

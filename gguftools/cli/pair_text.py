@@ -34,7 +34,7 @@ def print_pairs(target: Header, pairs: Sequence[Pair], notes: Sequence[str]) -> 
     for no, pair in enumerate(shown, 1):
         if pair is not best:
             render.line()
-            render.line(f"{no}  {_name(pair)}: {pair.verdict}", style=render.STYLES[pair.verdict])
+            render.line(f"{no}  {name_of(pair)}: {pair.verdict}", style=render.STYLES[pair.verdict])
             render.line(f"   {_why_not(pair, best)}")
             for note in pair.notes:
                 render.line(f"   {note}")
@@ -57,7 +57,7 @@ def _row(no: int, pair: Pair) -> Sequence[str]:
     found = pair.prediction
     return (
         str(no),
-        _name(pair),
+        name_of(pair),
         pair.kind or "-",
         pair.precision.type or "-" if pair.precision and pair.kind != NGRAM else "-",
         render.n_bytes(pair.n_bytes) if pair.n_bytes is not None else "-",
@@ -71,7 +71,7 @@ def _row(no: int, pair: Pair) -> Sequence[str]:
     )
 
 
-def _name(pair: Pair) -> str:
+def name_of(pair: Pair) -> str:
     """The file's name with its folder, which in many stores is the model's name."""
     if pair.draft is None:
         return "n-gram lookup" if pair.kind == NGRAM else "the target's MTP head"
@@ -94,11 +94,14 @@ def _choice(best: Pair | None, pairs: Sequence[Pair]) -> str:
         return "Take no draft: llama.cpp drafts with none of these."
     found = best.prediction
     if found is None:
-        return f"Take {_name(best)}."
+        return f"Take {name_of(best)}."
+    if best.measured:
+        speed = f"{found.speedup:.2f}x ({found.speedup_low:.2f} to {found.speedup_high:.2f})"
+        return f"Take {name_of(best)}: measured here, {speed} the speed of plain decoding."
     may_lose = "; it may lose, so measure it" if found.speedup_low < 1.0 else ""
     return (
-        f"Take {_name(best)}: about {found.speedup:.2f}x the speed of plain decoding, in 80 of 100 "
-        f"cases {found.speedup_low:.2f}x to {found.speedup_high:.2f}x{may_lose}."
+        f"Take {name_of(best)}: about {found.speedup:.2f}x the speed of plain decoding, in 80 of "
+        f"100 cases {found.speedup_low:.2f}x to {found.speedup_high:.2f}x{may_lose}."
     )
 
 

@@ -37,7 +37,7 @@ def engine_notes(kind: str, target_arch: str, draft_arch: str) -> tuple[str, ...
     return tuple(notes)
 
 
-def rollback_notes(kind: str, target_arch: str, draft_max: int) -> tuple[str, ...]:
+def rollback_notes(kind: str, target_arch: str) -> tuple[str, ...]:
     """What a rejected draft costs where the target keeps a recurrent state, per engine."""
     shown, short = repr(target_arch), "short drafts pay best"
     match rollback_class(target_arch):
@@ -52,14 +52,14 @@ def rollback_notes(kind: str, target_arch: str, draft_max: int) -> tuple[str, ..
             both = "llama-server keeps" if kind in _SERVER_ONLY else "both engines keep"
             takes = "takes" if kind in _SERVER_ONLY else "take"
             return (
-                f"{shown} keeps a recurrent state: {both} {draft_max + 1} copies of it "
-                f"and so {takes} back rejected tokens at once",
+                f"{shown} keeps a recurrent state: {both} a copy of it for every "
+                f"drafted token and so {takes} back rejected ones at once",
             )
         case "RS":
             return (
                 f"llama-server copies the state of this hybrid target ({shown}) before each draft "
                 f"and replays what is kept; {short} there. gguftools takes rejected tokens back at "
-                f"once, with {draft_max + 1} copies of the state",
+                "once, with a copy of the state for each",
             )
     return ()
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from gguftools.gguf.hparams import read_hparams
 from gguftools.gguf.reader import Header
+from gguftools.pairing.feature_draft import block_draft_max
 
 DRAFT_MAX_SIMPLE = 8
 DRAFT_MAX_DEFAULT = 3  # --spec-draft-n-max, common/common.h, b11434
-BLOCK_SIZE_DEFAULT = 16  # dflash.block_size where absent, common/speculative.cpp, b11434
 P_MIN_SIMPLE = 0.5
 NGRAM = "ngram"
 _NGRAM_TYPE = "ngram-mod"  # what --spec-default stands for, common/arg.cpp, b11434
@@ -54,18 +54,11 @@ def settings_for(kind: str, head: Header) -> Settings:
     if kind in ("draft-simple", NGRAM):
         return Settings(DRAFT_MAX_SIMPLE, 0, P_MIN_SIMPLE if kind == "draft-simple" else 0.0)
     if kind in ("draft-dflash", "draft-dspark"):
-        return Settings(_block_draft(kind, head), 0, 0.0)
+        return Settings(max(block_draft_max(kind, head), 1), 0, 0.0)
     n_heads = read_hparams(head).n_layer_nextn
     if kind == "draft-mtp" and n_heads > 1 and head.architecture != "gemma4-assistant":
         return Settings(min(DRAFT_MAX_DEFAULT, n_heads), 0, 0.0)
     return Settings(DRAFT_MAX_DEFAULT, 0, 0.0)
-
-
-def _block_draft(kind: str, head: Header) -> int:
-    """Tokens of one block: all of it for an anchor-first DSpark, else all but the anchor."""
-    size = head.integer("dflash.block_size") or BLOCK_SIZE_DEFAULT
-    anchor_first = head.metadata.get("dflash.sample_from_anchor", True) is not False
-    return max(size if kind == "draft-dspark" and anchor_first else size - 1, 1)
 
 
 def server_command(

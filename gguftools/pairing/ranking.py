@@ -58,6 +58,7 @@ class Pair:
     n_params: int | None = None
     precision: Precision | None = None
     prediction: Prediction | None = None
+    measured: bool = False  # whether the prediction rests on a measurement here
     memory: Memory | None = None
     settings: Settings | None = None
     commands: dict[str, str | None] = field(
@@ -240,6 +241,9 @@ def _ready(
     settings = settings_for(pair.kind, head)
     archs = target.architecture, "" if pair.kind == NGRAM else head.architecture
     engines = engines_of(pair.kind, *archs)
+    if not engines:
+        why = " and ".join(engine_notes(pair.kind, *archs))
+        return _blocked(pair, Finding("rollback", f"{why}"))
     return replace(
         pair,
         verdict="works",
@@ -255,7 +259,7 @@ def _ready(
         },
         notes=(
             *notes,
-            *rollback_notes(pair.kind, target.architecture, settings.draft_max),
+            *rollback_notes(pair.kind, target.architecture),
             *engine_notes(pair.kind, *archs),
         ),
     )

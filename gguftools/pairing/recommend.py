@@ -15,7 +15,7 @@ from gguftools.pairing.memory import MemoryPlan, plan_memory
 from gguftools.pairing.prediction import Prediction, predict
 from gguftools.pairing.quant import precision_notes
 from gguftools.pairing.ranking import Memory, Pair, Verdict
-from gguftools.pairing.setup import setup_of
+from gguftools.pairing.setup import Setup, setup_of
 
 Task = Literal["code", "chat", "prose", "json", "rewrite"]
 Backend = Literal["cpu", "cuda", "metal", "vulkan"]
@@ -48,17 +48,28 @@ class Question:
         return self.machine.gpus or (Gpu(self.backend, 0, 0),)
 
 
-def expect(pair: Pair, target: Header, draft: Header | None, question: Question) -> Pair:
-    """The pair with prediction, memory, settings and commands; one that will lose becomes poor."""
-    if pair.verdict == "blocked" or pair.kind is None:
-        return pair
+def setup_for(kind: str, target: Header, draft: Header | None, question: Question) -> Setup:
+    """What a prediction for the pair rests on."""
     gpus = question.gpus
-    setup = setup_of(
-        target, draft, pair.kind,
+    return setup_of(
+        target, draft, kind,
         task=question.task, temperature=question.temperature,
         backend=question.backend, device=gpus[0].name if gpus else "", n_devices=max(len(gpus), 1),
         n_cores=question.machine.n_cores if question.backend == "cpu" else 0,
     )  # fmt: skip
+
+
+def measured(pair: Pair, found: Prediction, launch: Launch) -> Pair:
+    """The pair as it proved here, whatever was expected."""
+    pair = replace(pair, verdict="works", rule=None, reason="measured on this machine")
+    return replace(with_prediction(pair, found, launch), measured=True)
+
+
+def expect(pair: Pair, target: Header, draft: Header | None, question: Question) -> Pair:
+    """The pair with prediction, memory, settings and commands; one that will lose becomes poor."""
+    if pair.verdict == "blocked" or pair.kind is None:
+        return pair
+    setup = setup_for(pair.kind, target, draft, question)
     found = predict(setup)
     pair = with_prediction(pair, found, question.launch)
     pair = replace(pair, notes=(*pair.notes, *precision_notes(setup, found)))

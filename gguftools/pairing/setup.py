@@ -10,7 +10,7 @@ from gguftools.gguf.hparams import read_hparams
 from gguftools.gguf.nextn_table import RollbackClass, rollback_class
 from gguftools.gguf.reader import Header
 from gguftools.gguf.tensors import TensorGroups, bytes_per_token, tensor_groups
-from gguftools.pairing.launch import BLOCK_SIZE_DEFAULT
+from gguftools.pairing.feature_draft import BLOCK_SIZE_DEFAULT
 from gguftools.pairing.memory import kv_bytes_per_token
 
 ONE_PASS = ("draft-dflash", "draft-dspark")  # the whole block in one pass of the draft
