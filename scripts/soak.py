@@ -22,9 +22,10 @@ Messages = list[dict[str, str]]
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process (Linux)."""
-    fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
-    return int(fields[1]) * 4096
+    """Resident memory of this process (Linux), without pages of files, which come and go."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    kib = next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon:"))
+    return int(kib) * 1024
 
 
 def turn(session: Session, messages: Messages, n: int, rng: random.Random) -> str:

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import click
 
 from gguftools.cli.options import Number
+from gguftools.errors import SourceError
 from gguftools.pairing.launch import Launch
 from gguftools.pairing.machine import Machine, parse_memory, read_machine
 from gguftools.pairing.recommend import Backend, Question, Task
@@ -31,6 +32,11 @@ class PairOptions:
     device: Backend | None
     memory: str | None
     build: int | None
+    cpu_moe: bool
+    n_parallel: int
+    n_prompt: int
+    n_predict: int
+    mmproj: Path | None
     measure: bool
     output: Path | None
 
@@ -39,8 +45,22 @@ class PairOptions:
         backend, machine = self._machine()
         server = find_server()
         flags = known_flags(server) if server is not None else None
-        launch = Launch(self.n_ctx or None, gpu=backend != "cpu", flags=flags)
-        return Question(self.task, self.temp, backend, machine, launch, self.build)
+        launch = Launch(
+            self.n_ctx or None, gpu=backend != "cpu", cpu_moe=self.cpu_moe,
+            n_parallel=self.n_parallel, flags=flags,
+        )  # fmt: skip
+        return Question(
+            self.task, self.temp, backend, machine, launch, self.build, self.n_prompt,
+            self.n_predict, self._projector_bytes(),
+        )  # fmt: skip
+
+    def _projector_bytes(self) -> int:
+        if self.mmproj is None:
+            return 0
+        try:
+            return self.mmproj.stat().st_size
+        except OSError as err:
+            raise SourceError(err.strerror or str(err), where=str(self.mmproj)) from err
 
     def _machine(self) -> tuple[Backend, Machine]:
         here, device = read_machine(), self.device
@@ -74,6 +94,23 @@ _OPTIONS = (
         "--memory", metavar="SIZE",
         help="Memory to use instead of what is free here: 24G, 8G,8G for two GPUs, or "
         "ram=32G,vram=24G.",
+    ),
+    click.option("-cmoe", "--cpu-moe", is_flag=True, help="The experts stay in RAM."),
+    click.option(
+        "-np", "--parallel", "n_parallel", type=Number(int, 1, 1024), default=1, show_default=True,
+        help="Requests side by side; drafts pay less with each.",
+    ),
+    click.option(
+        "--prompt-tokens", "n_prompt", type=Number(int, 1, 1 << 24), default=1000,
+        show_default=True, help="Length of a usual prompt, for the speed of a whole request.",
+    ),
+    click.option(
+        "-n", "--predict", "--n-predict", "n_predict", type=Number(int, 1, 1 << 24), default=500,
+        show_default=True, help="Length of a usual reply.",
+    ),
+    click.option(
+        "-mm", "--mmproj", type=click.Path(path_type=Path),
+        help="A multimodal projector that is loaded too, for the memory.",
     ),
     click.option(
         "--build", metavar="N", type=Number(int, 1, 10**6),

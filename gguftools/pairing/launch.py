@@ -37,6 +37,8 @@ class Launch:
 
     n_ctx: int | None = None
     gpu: bool = False
+    cpu_moe: bool = False  # experts stay in RAM
+    n_parallel: int = 1
     flags: Set[str] | None = None
 
 
@@ -69,8 +71,8 @@ def server_command(
     words = ["llama-server", "-m", _path(target)]
     for names, value in _options(draft, kind, settings, launch):
         if name := _spelled(names, launch.flags):
-            words += [name, value]
-    return shlex.join([*words, "-np", "1"])
+            words += [name, value] if value else [name]
+    return shlex.join([*words, "-np", str(launch.n_parallel)])
 
 
 def _options(
@@ -82,6 +84,8 @@ def _options(
         yield ("-c",), str(launch.n_ctx)
     if launch.gpu:
         yield ("-ngl",), _ALL_LAYERS
+    if launch.cpu_moe:
+        yield ("-cmoe", "--cpu-moe"), ""
     if kind == NGRAM:  # its own lengths are the tested ones: 48 to 64 tokens after 24 that match
         return
     if draft is not None:

@@ -84,20 +84,22 @@ def estimate(
     placement: Placement | None = None,
     with_weights: bool = True,
     with_heads: bool = False,
+    cpu_moe: bool = False,
     n_logits: int | None = None,
     n_hidden: int = 0,
 ) -> dict[str, Parts]:
     """One model with one context, by device.
 
-    `with_heads` loads the MTP blocks too. `n_logits` is rows of logits really asked for, by default
-    as many as may be. `n_hidden` is elements of hidden rows that are handed out for each token of a
-    batch, for an MTP head or a feature draft.
+    `with_heads` loads the MTP blocks too, `cpu_moe` keeps experts in RAM. `n_logits` is rows of
+    logits really asked for, by default as many as may be. `n_hidden` is elements of hidden rows
+    that are handed out for each token of a batch, for an MTP head or a feature draft.
     """
     layers = read_layers(header)
     placement = placement or place(len(layers.blocks))
     devices = dict.fromkeys((CPU, *placement.gpus), Parts())
     if with_weights:
-        for device, n_bytes in _weights(header, layers, placement, with_heads=with_heads).items():
+        weights = _weights(header, layers, placement, with_heads=with_heads, cpu_moe=cpu_moe)
+        for device, n_bytes in weights.items():
             devices[device] += Parts(weights=n_bytes)
     cache = cache_bytes(header, layers, shape)
     for block, n_bytes in cache.kv.items():
@@ -132,6 +134,7 @@ def plan_memory(
     n_gpu_layers_draft: int = -1,
     gpus: Sequence[Gpu] = (),
     swa_full: bool = False,
+    cpu_moe: bool = False,
     all_outputs: bool = False,
     projector_bytes: int = 0,
 ) -> MemoryPlan:
@@ -150,8 +153,8 @@ def plan_memory(
     own_head = kind == "draft-mtp" and draft is None
     placement = place(len(read_layers(target).blocks), n_gpu_layers, gpus)
     devices = estimate(
-        target, shape, placement=placement, with_heads=own_head, n_logits=n_draft + 1,
-        n_hidden=_n_hidden(target, draft, kind),
+        target, shape, placement=placement, with_heads=own_head, cpu_moe=cpu_moe,
+        n_logits=n_draft + 1, n_hidden=_n_hidden(target, draft, kind),
     )  # fmt: skip
     if draft is not None or own_head:
         n_rows = n_draft + 1 if kind in _BLOCK_DRAFTS else 1
@@ -188,7 +191,7 @@ def kv_bytes_per_token(header: Header) -> int:
 
 
 def _weights(
-    header: Header, layers: Layers, placement: Placement, *, with_heads: bool
+    header: Header, layers: Layers, placement: Placement, *, with_heads: bool, cpu_moe: bool
 ) -> dict[str, int]:
     """Bytes of weights by device. A tied output on a GPU is a second copy of the embedding."""
     found = dict.fromkeys((CPU, *placement.gpus), 0)
@@ -198,7 +201,7 @@ def _weights(
         if block >= layers.n_trunk and not with_heads:
             continue
         if block >= 0:
-            device = placement.of(block)
+            device = CPU if cpu_moe and "_exps." in name else placement.of(block)
         else:
             device = placement.output if head.startswith(_AT_THE_END) else CPU
         found[device] += n_bytes

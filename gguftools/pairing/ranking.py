@@ -227,7 +227,7 @@ def _engine_notes(target: Header, draft: Header) -> Iterable[str]:
                "beyond that it drafts worse")  # fmt: skip
     if draft.architecture != target.architecture:
         yield (f"architectures differ ({target.architecture!r} and {draft.architecture!r}), which "
-               "llama.cpp does not mind; some front ends hide such pairs")  # fmt: skip
+               "llama.cpp does not mind; LM Studio and other front ends hide such pairs")  # fmt: skip
     if mtp_report(draft).heads:
         yield ("the draft carries an MTP block of its own: without --spec-type draft-simple "
                "llama-server takes it for an MTP draft and aborts")  # fmt: skip

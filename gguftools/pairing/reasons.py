@@ -46,7 +46,12 @@ def _target(setup: Setup, price: Costs, n_max: int, n_experts: float) -> Iterato
     if more / n_max > STEEP:
         yield f"a verify pass over {rows} rows takes {1.0 + more:.1f}x as long as one"
     if setup.backend == "metal" and is_k_quant(setup.quant) and not setup.is_moe:
-        yield "Metal has no kernels for few rows of k-quants: Q8_0 or Q4_0 would verify faster"
+        yield (
+            "Metal has no kernels for few rows of k-quants: Q8_0 or Q4_0 would verify faster, and "
+            "-b 512 -ub 512 keeps a small machine from running out of memory"
+        )
+    if setup.backend == "hip":
+        yield "some builds lose on HIP with more than 1 (llama.cpp issue 23549): try that first"
     if setup.backend == "vulkan" and setup.n_max_limit > 7:
         yield "Vulkan takes a step at 9 rows, so drafts of 8 and more do not pay"
     if copies_state(setup):

@@ -18,7 +18,7 @@ from gguftools.pairing.ranking import Memory, Pair, Verdict
 from gguftools.pairing.setup import Setup, setup_of
 
 Task = Literal["code", "chat", "prose", "json", "rewrite"]
-Backend = Literal["cpu", "cuda", "metal", "vulkan"]
+Backend = Literal["cpu", "cuda", "metal", "vulkan", "hip"]
 
 N_CTX_DEFAULT = 8192  # of our engine, where the model allows it
 NEAR = 1.03  # of one model's files, a more precise one goes before one that is faster by this
@@ -30,7 +30,8 @@ _VERDICTS = ("works", "poor", "blocked")
 class Question:
     """What is asked beside the files: the work and the machine. None: not known.
 
-    `build` is that of a llama.cpp with older rules, 11434 for b11434.
+    `n_prompt` and `n_output` are tokens of a usual request, `build` is that of a llama.cpp with
+    older rules, 11434 for b11434.
     """
 
     task: Task | None = None
@@ -39,6 +40,9 @@ class Question:
     machine: Machine = Machine(None, None)  # noqa: RUF009  frozen
     launch: Launch = field(default_factory=Launch)
     build: int | None = None
+    n_prompt: int = 1000
+    n_output: int = 500
+    projector_bytes: int = 0
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -56,6 +60,9 @@ def setup_for(kind: str, target: Header, draft: Header | None, question: Questio
         task=question.task, temperature=question.temperature,
         backend=question.backend, device=gpus[0].name if gpus else "", n_devices=max(len(gpus), 1),
         n_cores=question.machine.n_cores if question.backend == "cpu" else 0,
+        n_streams=question.launch.n_parallel,
+        experts_on_cpu=question.launch.cpu_moe and bool(gpus),
+        n_prompt=question.n_prompt, n_output=question.n_output, build=question.build,
     )  # fmt: skip
 
 
@@ -85,8 +92,12 @@ def _with_memory(pair: Pair, target: Header, draft: Header | None, question: Que
         return plan_memory(
             target, draft, None if pair.kind == NGRAM else pair.kind, n_ctx=n_ctx,
             n_draft_max=pair.settings.draft_max if pair.settings else 0, gpus=question.gpus,
+            cpu_moe=question.launch.cpu_moe, projector_bytes=question.projector_bytes,
         )  # fmt: skip
 
+    if n_ctx_train and n_ctx > n_ctx_train * question.launch.n_parallel:
+        note = f"a context of {n_ctx} is more than the {n_ctx_train} the target was trained on"
+        pair = replace(pair, notes=(*pair.notes, note))
     asked = plan(n_ctx)
     fit = fits(asked, question.machine)
     if fit.fits:

@@ -27,6 +27,7 @@ FIRST_ID_CHECKED = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID, common/speculative.cpp,
 TEXT_CHARS_MAX = 60
 # Names that converters and model makers give to rows without a meaning.
 _PADDING = re.compile(rb"\W*(?:pad|unused|reserved|dummy|extra)\D*\d+\W*", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"^[\[<]\W*(PAD|unused|reserved|extra_id|EMPTY)", re.IGNORECASE)
 N_FEW_DIFFERENCES = 16  # so few texts apart, two lists are one vocabulary converted twice
 
 
@@ -123,7 +124,8 @@ def _match_special(target: Vocab, draft: Vocab, which: str, rules: Rules) -> Voc
         )  # fmt: skip
         reason = (f"{name} is {_named(ids[0], texts[0])} in the target and "
                   f"{_named(ids[1], texts[1])} in the draft, and {why}")  # fmt: skip
-    return VocabMatch(which, reason, ids[0], texts[0], texts[1])
+    notes = tuple(_pre_note(target, draft))
+    return VocabMatch(which, reason, ids[0], texts[0], texts[1], notes=notes)
 
 
 def _named(token_id: int | None, text: str | None) -> str:
@@ -172,8 +174,7 @@ def _match_texts(target: Vocab, draft: Vocab, rules: Rules) -> VocabMatch:
         reason = f"{n_checked} token texts are equal and BOS and EOS are handled alike"
         return VocabMatch(None, reason, n_checked=n_checked, notes=tuple(notes))
     if found.n_different <= N_FEW_DIFFERENCES and n_shared > 16 * N_FEW_DIFFERENCES:
-        notes.append("nearly the same vocabulary, so probably another conversion or a fine-tune "
-                     "with tokens of its own: try a draft converted like the target")  # fmt: skip
+        notes.append(_nearly(found))
     what = "1 token text differs, at" if found.n_different == 1 else (
         f"{found.n_different} token texts differ, the first at"
     )  # fmt: skip
@@ -188,6 +189,16 @@ def _match_texts(target: Vocab, draft: Vocab, rules: Rules) -> VocabMatch:
         n_different=found.n_different,
         notes=tuple(notes),
     )
+
+
+def _nearly(found: _Differences) -> str:
+    """What two lists with few differences are to each other, and what to look for."""
+    for text, whose in ((found.draft_text, "draft"), (found.target_text, "target")):
+        if _PLACEHOLDER.search(text):
+            return (f"the {whose} has placeholders where the other has tokens of its own, so it is "
+                    "of another generation: take a draft of the target's own series")  # fmt: skip
+    return ("nearly the same vocabulary, so probably another conversion or a fine-tune with tokens "
+            "of its own: try a draft converted like the target")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
