@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gguftools.errors import FormatError, SourceError, UsageError
-from gguftools.pairing.ranking import Pair
+from gguftools.pairing.compatibility import Pair
 
 RECIPE_BYTES_MAX = 1 << 20
 

@@ -12,7 +12,15 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 
 import click
 
-from gguftools.cli import commands, contract, contract_diff, contract_doctor, contract_list, contract_pair, contract_reference
+from gguftools.cli import (
+    commands,
+    contract,
+    contract_diff,
+    contract_doctor,
+    contract_list,
+    contract_pair,
+    contract_reference,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import shutil
+import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from gguftools.gguf.header import Header
 from gguftools.gguf.precision import imatrix
 from gguftools.gguf.source import open_gguf
 from gguftools.speculative.quantize import requantize
-from tests.commands import GGUFTOOLS, gguftools, python, shown_by, unstyled
+from tests.commands import gguftools, python, shown_by, unstyled
 from tests.models import bytes as raw
 from tests.models import checkpoint as checkpoints
 from tests.models.deep_models import EH_PROJ, HEAD_HEAD, peek, poke, write_random_qwen35
@@ -496,9 +497,18 @@ def test_the_command_compares_with_a_reference(written: dict[str, Path]) -> None
     assert alone.returncode == 2
 
 
-def test_a_terminal_sees_a_bar_and_a_pipe_does_not(written: dict[str, Path]) -> None:
-    command = (*GGUFTOOLS, "inspect", str(written["F32"]), "--deep")
-    assert "reading tensors" in unstyled(shown_by(command))
+def test_a_terminal_sees_a_bar_after_a_second_and_a_pipe_does_not(
+    written: dict[str, Path],
+) -> None:
+    program = (
+        "import time; from gguftools.cli.progress import progress\n"
+        "with progress('reading tensors', in_bytes=True) as report:\n"
+        "    report(1, 9); time.sleep({seconds}); report(5, 9)"
+    )
+    slow, quick = (program.format(seconds=n) for n in (1.1, 0.0))
+    assert "reading tensors" in unstyled(shown_by((sys.executable, "-c", slow)))
+    assert "reading tensors" not in shown_by((sys.executable, "-c", quick))
+    assert python("-c", slow).stderr == ""
     assert python("-m", "gguftools", "inspect", str(written["F32"]), "--deep").stderr == ""
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from gguftools.gguf.source import open_gguf
 from gguftools.pairing import discover as module
+from gguftools.pairing.compatibility import check_pair
 from gguftools.pairing.discover import BESIDE, NEAR, Candidate, Discovery, discover
 from gguftools.pairing.folders import Limits, Search
-from gguftools.pairing.ranking import check_pair
 from gguftools.pairing.stores import Places, hub_cache, llama_cache, lm_studio_folders
 
 SYSTEMS = ("linux", "darwin", "win32")

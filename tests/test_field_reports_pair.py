@@ -19,10 +19,10 @@ import pytest
 
 from gguftools.gguf.source import open_gguf
 from gguftools.pairing.candidates import NAMED, Draft, judge
+from gguftools.pairing.compatibility import Pair, check_pair
 from gguftools.pairing.launch import Launch
 from gguftools.pairing.machine import Gpu, Machine
-from gguftools.pairing.ranking import Pair, check_pair
-from gguftools.pairing.recommend import Question
+from gguftools.pairing.ranking import Question
 from tests.models import field_pairs as made
 from tests.models.field_pairs import FieldModel
 

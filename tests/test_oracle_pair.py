@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gguftools.gguf.source import open_gguf
+from gguftools.pairing.compatibility import check_pair
 from gguftools.pairing.engines import rollback_notes
-from gguftools.pairing.ranking import check_pair
 from scripts.llama_server import VARIABLE, build, llama_server
 from tests.models import pair_files as files
 from tests.models import server

@@ -232,7 +232,7 @@ def test_equal_sizes_with_other_texts_do_not_match() -> None:  # xllama pull 200
         n_different=4,
         notes=match.notes,
     )
-    assert "another conversion" in match.notes[0]
+    assert "take a draft of the target's own series" in match.notes[0]
 
 
 def test_one_family_may_have_two_vocabularies() -> None:  # xllama pull 200

@@ -69,6 +69,14 @@ class InspectJSON(TypedDict):
     problems: list[ProblemJSON]
 
 
+class ShareJSON(TypedDict):
+    """What one drafter did in a reply: rounds it drafted in, tokens sent to the target and kept."""
+
+    n_rounds: int
+    n_draft: int
+    n_accepted: int
+
+
 class ReplyJSON(TypedDict):
     """What one reply cost and what its drafts brought; positions count from the first draft."""
 
@@ -89,6 +97,7 @@ class ReplyJSON(TypedDict):
     n_draft_histogram: dict[str, int]
     seconds_draft: float
     seconds_verify: float
+    by_drafter: dict[str, ShareJSON]
 
 
 class EqualityJSON(TypedDict):

@@ -17,8 +17,8 @@ from gguftools.errors import GGUFToolsError, RefusedError
 from gguftools.gguf.place import is_remote
 from gguftools.gguf.reader import Header
 from gguftools.pairing.candidates import NAMED, UNREADABLE, Draft, judge
-from gguftools.pairing.ranking import Pair
-from gguftools.pairing.recommend import Question, measured, ranked, setup_for
+from gguftools.pairing.compatibility import Pair
+from gguftools.pairing.ranking import Question, measured, ranked, setup_for
 from gguftools.recipes import predicted_recipe, write_recipe
 
 SECONDS_MEASURED = 30

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gguftools.pairing.compatibility import Memory, Pair
 from gguftools.pairing.prediction import Prediction
-from gguftools.pairing.ranking import Memory, Pair
-from gguftools.pairing.recommend import Question
+from gguftools.pairing.ranking import Question
 
 if TYPE_CHECKING:
     from gguftools.cli.contract_pair import BitsJSON, CandidateJSON, PairJSON, PredictionJSON

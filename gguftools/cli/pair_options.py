@@ -14,7 +14,7 @@ from gguftools.cli.options import Number
 from gguftools.errors import SourceError
 from gguftools.pairing.launch import Launch
 from gguftools.pairing.machine import Machine, parse_memory, read_machine
-from gguftools.pairing.recommend import Backend, Question, Task
+from gguftools.pairing.ranking import Backend, Question, Task
 from gguftools.pairing.server_binary import find_server, known_flags
 
 N_MEASURED = 3

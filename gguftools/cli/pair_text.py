@@ -7,9 +7,9 @@ from pathlib import PurePath
 
 from gguftools.cli import render
 from gguftools.gguf.reader import Header
+from gguftools.pairing.compatibility import Pair
 from gguftools.pairing.launch import NGRAM, Settings
 from gguftools.pairing.quant import precision_of
-from gguftools.pairing.ranking import Pair
 
 _N_SHOWN_MAX = 40  # of the blocked ones; --json has them all
 _HEAD = ("", "draft", "kind", "quant", "size", "verdict", "accepted", "speed", "memory",

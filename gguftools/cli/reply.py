@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gguftools.cli import render
-from gguftools.cli.contract import EqualityJSON, ReplyJSON
+from gguftools.cli.contract import EqualityJSON, ReplyJSON, ShareJSON
 from gguftools.cli.engine_options import EngineOptions, ReplyOptions
 from gguftools.errors import EngineError, SourceError
 from gguftools.speculative.stats import Report
@@ -152,6 +152,12 @@ def reply_json(reply: Reply, drafter: str) -> ReplyJSON:
         n_draft_histogram={str(n): rounds for n, rounds in report.n_draft_histogram.items()},
         seconds_draft=report.seconds_draft,
         seconds_verify=report.seconds_verify,
+        by_drafter={
+            name: ShareJSON(
+                n_rounds=share.n_rounds, n_draft=share.n_draft, n_accepted=share.n_accepted
+            )
+            for name, share in report.by_drafter.items()
+        },
     )
 
 

@@ -13,8 +13,14 @@ from gguftools.gguf.integrity import check_integrity
 from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.place import is_remote, open_model
 from gguftools.gguf.reader import Header
-from gguftools.pairing.ranking import Pair, check_head, check_ngram, check_pair, check_stranger
-from gguftools.pairing.recommend import Question, expect, ranked
+from gguftools.pairing.compatibility import (
+    Pair,
+    check_head,
+    check_ngram,
+    check_pair,
+    check_stranger,
+)
+from gguftools.pairing.ranking import Question, expect, ranked
 
 NAMED = "named"
 UNREADABLE = "file"  # the rule of a draft whose header cannot be read

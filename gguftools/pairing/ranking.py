@@ -1,270 +1,190 @@
-"""One target and one draft -> Pair: may they draft, why not, with which settings and commands."""
+"""A compatible pair -> what it will bring; several -> the order to try them in. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gguftools.gguf.hparams import read_hparams
-from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.reader import Header
-from gguftools.gguf.tensors import bytes_per_token, tensor_groups
-from gguftools.gguf.tokenizer import read_vocab, vocab_problems
-from gguftools.pairing.engines import OURS, SERVER, engine_notes, engines_of, rollback_notes
-from gguftools.pairing.kinds import draft_kind, is_draft_only, is_head_only, why_no_text
-from gguftools.pairing.launch import NGRAM, Settings, run_command, server_command, settings_for
-from gguftools.pairing.memory import MemoryPlan
-from gguftools.pairing.prediction import Prediction
-from gguftools.pairing.quant import Precision, precision_of
-from gguftools.pairing.sidecar import Finding, check_features, check_mtp, n_embedding_rows
-from gguftools.pairing.vocab import VocabMatch, match_vocab
+from gguftools.pairing.compatibility import Memory, Pair, Verdict
+from gguftools.pairing.fit import context_advice, fits, largest_context
+from gguftools.pairing.launch import NGRAM, Launch, Settings, run_command, server_command
+from gguftools.pairing.machine import Gpu, Machine
+from gguftools.pairing.memory import MemoryPlan, plan_memory
+from gguftools.pairing.prediction import Prediction, predict
+from gguftools.pairing.quant import precision_notes
+from gguftools.pairing.setup import Setup, setup_of
 
-Verdict = Literal["works", "poor", "blocked"]
+Task = Literal["code", "chat", "prose", "json", "rewrite"]
+Backend = Literal["cpu", "cuda", "metal", "vulkan", "hip"]
 
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What a pair takes, whether that is there, and the longest context that would fit if not."""
-
-    plan: MemoryPlan
-    fits: bool
-    reason: str
-    n_ctx_max: int | None = None
+N_CTX_DEFAULT = 8192  # of our engine, where the model allows it
+NEAR = 1.03  # of one model's files, a more precise one goes before one that is faster by this
+_Q8_0_ENOUGH = 9.0  # bits: more precision brings no agreement worth its bytes
+_VERDICTS = ("works", "poor", "blocked")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """The verdict on a target and a draft.
+class Question:
+    """What is asked beside the files: the work and the machine. None: not known.
 
-    "works": llama.cpp drafts with it; "poor": it drafts, and a gain is not to be expected;
-    "blocked": it fails, aborts or drafts nonsense, `rule` says by which check. `draft` is None for
-    the target's own MTP head and for n-gram lookup. `n_bytes` is the size of the draft's file,
-    `n_params` what its trunk holds. A command is None where that engine cannot run the pair.
+    `n_prompt` and `n_output` are tokens of a usual request, `build` is that of a llama.cpp with
+    older rules, 11434 for b11434.
     """
 
-    target: str
-    draft: str | None
-    kind: str | None
-    verdict: Verdict
-    rule: str | None
-    reason: str
-    token_id: int | None = None
-    target_text: str | None = None
-    draft_text: str | None = None
-    notes: tuple[str, ...] = ()
-    origin: str | None = None
-    n_bytes: int | None = None
-    n_params: int | None = None
-    precision: Precision | None = None
-    prediction: Prediction | None = None
-    measured: bool = False  # whether the prediction rests on a measurement here
-    memory: Memory | None = None
-    settings: Settings | None = None
-    commands: dict[str, str | None] = field(
-        default_factory=lambda: {"llama-server": None, "gguftools": None}
-    )
+    task: Task | None = None
+    temperature: float | None = None
+    backend: Backend = "cpu"
+    machine: Machine = Machine(None, None)  # noqa: RUF009  frozen
+    launch: Launch = field(default_factory=Launch)
+    build: int | None = None
+    n_prompt: int = 1000
+    n_output: int = 500
+    projector_bytes: int = 0
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that compute; one of unknown size where the machine at hand has none."""
+        if self.backend == "cpu" or self.machine.unified:
+            return ()
+        return self.machine.gpus or (Gpu(self.backend, 0, 0),)
 
 
-def check_pair(target: Header, draft: Header, *, build: int | None = None) -> Pair:
-    """Whether this draft can draft for this target, in the order in which things fail.
-
-    `build` names an older llama.cpp (11434 is b11434), whose rules are stricter.
-    """
-    kind = _kind(target, draft)
-    pair = _described(Pair(target.path, draft.path, kind, "blocked", None, ""), draft)
-    found = _check_model(target) or _check_load(target, "target") or _check_draft(draft, kind)
-    if found is not None:
-        return _blocked(pair, found)
-    if kind == "draft-simple":
-        return _check_simple(pair, target, draft, build)
-    found = check_mtp(target, draft) if kind == "draft-mtp" else check_features(target, draft)
-    if found is not None:
-        return _blocked(pair, found)
-    reason = f"the {_NAMES[kind or '']} was made for a model like this target"
-    return _ready(pair, target, draft, reason, _head_notes(target, draft, kind))
+def setup_for(kind: str, target: Header, draft: Header | None, question: Question) -> Setup:
+    """What a prediction for the pair rests on."""
+    gpus = question.gpus
+    return setup_of(
+        target, draft, kind,
+        task=question.task, temperature=question.temperature,
+        backend=question.backend, device=gpus[0].name if gpus else "", n_devices=max(len(gpus), 1),
+        n_cores=question.machine.n_cores if question.backend == "cpu" else 0,
+        n_streams=question.launch.n_parallel,
+        experts_on_cpu=question.launch.cpu_moe and bool(gpus),
+        n_prompt=question.n_prompt, n_output=question.n_output, build=question.build,
+    )  # fmt: skip
 
 
-def check_stranger(target: Header, draft: Header, *, build: int | None = None) -> Pair | None:
-    """The verdict on a model of another vocabulary, None for all that needs a closer look.
-
-    Most of the models that lie around are strangers to each other, and this costs a tenth of the
-    other checks.
-    """
-    ours, theirs = read_vocab(target), read_vocab(draft)
-    if draft_kind(draft) != "draft-simple" or ours is None or theirs is None:
-        return None
-    pair = Pair(target.path, draft.path, "draft-simple", "blocked", None, "")
-    match = match_vocab(ours, theirs, build)
-    return None if match.matches else _mismatched(_described(pair, draft), match)
+def measured(pair: Pair, found: Prediction, launch: Launch) -> Pair:
+    """The pair as it proved here, whatever was expected."""
+    pair = replace(pair, verdict="works", rule=None, reason="measured on this machine")
+    return replace(with_prediction(pair, found, launch), measured=True)
 
 
-def check_head(target: Header) -> Pair:
-    """Whether the target drafts with the MTP head in its own file."""
-    pair = Pair(target.path, None, "draft-mtp", "blocked", None, "")
-    pair = replace(pair, precision=precision_of(target))
-    report = mtp_report(target)
-    found = _check_model(target)
-    if found is None and report.state == "unsupported":
-        found = Finding("architecture", report.reason)
-    if found is None and not report.runnable:
-        found = Finding("head", report.reason)
-    found = found or _check_load(target, "target")
-    return _blocked(pair, found) if found else _ready(pair, target, target, report.reason)
+def expect(pair: Pair, target: Header, draft: Header | None, question: Question) -> Pair:
+    """The pair with prediction, memory, settings and commands; one that will lose becomes poor."""
+    if pair.verdict == "blocked" or pair.kind is None:
+        return pair
+    setup = setup_for(pair.kind, target, draft, question)
+    found = predict(setup)
+    pair = with_prediction(pair, found, question.launch)
+    pair = replace(pair, notes=(*pair.notes, *precision_notes(setup, found)))
+    return _with_memory(pair, target, draft, question)
 
 
-def check_ngram(target: Header) -> Pair:
-    """Whether the target can draft by looking up what was written before: any model can."""
-    pair = Pair(target.path, None, NGRAM, "blocked", None, "")
-    found = _check_model(target) or _check_load(target, "target")
-    reason = "needs no file: it repeats what already stands in the prompt or the reply"
-    return _blocked(pair, found) if found else _ready(pair, target, target, reason)
+def _with_memory(pair: Pair, target: Header, draft: Header | None, question: Question) -> Pair:
+    """What it takes; what does not fit on a GPU does not start, what does not fit in RAM crawls."""
+    n_ctx_train = read_hparams(target).n_ctx_train
+    n_ctx = question.launch.n_ctx or min(n_ctx_train or N_CTX_DEFAULT, N_CTX_DEFAULT)
 
+    def plan(n_ctx: int) -> MemoryPlan:
+        return plan_memory(
+            target, draft, None if pair.kind == NGRAM else pair.kind, n_ctx=n_ctx,
+            n_draft_max=pair.settings.draft_max if pair.settings else 0, gpus=question.gpus,
+            cpu_moe=question.launch.cpu_moe, projector_bytes=question.projector_bytes,
+        )  # fmt: skip
 
-def _described(pair: Pair, draft: Header) -> Pair:
+    if n_ctx_train and n_ctx > n_ctx_train * question.launch.n_parallel:
+        note = f"a context of {n_ctx} is more than the {n_ctx_train} the target was trained on"
+        pair = replace(pair, notes=(*pair.notes, note))
+    asked = plan(n_ctx)
+    fit = fits(asked, question.machine)
+    if fit.fits:
+        return replace(pair, memory=Memory(asked, True, fit.reason))
+    best = largest_context(plan, question.machine, min(n_ctx, n_ctx_train or n_ctx))
+    reason = f"{fit.reason}; {context_advice(best)}"
+    on_gpu = any(room.name != "RAM" and not room.fits for room in fit.rooms)
+    verdict: Verdict = "blocked" if on_gpu else "poor"
     return replace(
         pair,
-        n_bytes=sum(shard.n_bytes for shard in draft.shards),
-        n_params=tensor_groups(draft).trunk.n_params,
-        precision=precision_of(draft),
-    )
-
-
-_NAMES = {
-    "draft-mtp": "MTP draft",
-    "draft-eagle3": "EAGLE-3 draft",
-    "draft-dflash": "DFlash draft",
-    "draft-dspark": "DSpark draft",
-}
-
-
-def _kind(target: Header, draft: Header) -> str | None:
-    """How the draft would draft for this target: another copy of the model lends its MTP block."""
-    kind = draft_kind(draft)
-    if kind != "draft-simple" or draft.architecture != target.architecture:
-        return kind
-    return "draft-mtp" if mtp_report(draft).runnable and check_mtp(target, draft) is None else kind
-
-
-def _check_model(target: Header) -> Finding | None:
-    """Whether the target is a model that writes text."""
-    why = why_no_text(target)
-    if why:
-        return Finding("target", f"the target is no model to speed up: {why}")
-    if is_draft_only(target):
-        what = f"an MTP head without its trunk, of architecture {target.architecture!r}"
-        if not is_head_only(target):
-            what = f"a draft of architecture {target.architecture!r}"
-        return Finding("target", f"the target is itself made for drafting: {what}")
-    return None
-
-
-def _check_draft(draft: Header, kind: str | None) -> Finding | None:
-    if kind is None:
-        return Finding("kind", f"it cannot draft: {why_no_text(draft)}")
-    # The heads of other kinds are judged where they are compared with the target.
-    return _check_load(draft, "draft") if kind == "draft-simple" else _check_vocab(draft, "draft")
-
-
-def _check_load(header: Header, whose: str) -> Finding | None:
-    """Whether llama.cpp loads the model, as far as a header tells."""
-    report = mtp_report(header)
-    if not report.loads:
-        return Finding(whose, f"llama.cpp does not load the {whose}: {report.reason}")
-    found = _check_vocab(header, whose)
-    vocab, rows = read_vocab(header), n_embedding_rows(header)
-    if found is None and vocab is not None and rows not in (None, vocab.n_tokens):
-        found = Finding(whose, f"llama.cpp does not load the {whose}: it lists {vocab.n_tokens} "
-                        f"tokens, and its embedding has {rows} rows")  # fmt: skip
-    return found
-
-
-def _check_vocab(header: Header, whose: str) -> Finding | None:
-    if read_vocab(header) is None:
-        return Finding(whose, f"the {whose} carries no token list (tokenizer.ggml.tokens)")
-    for problem in vocab_problems(header):
-        if problem.severity == "error":
-            return Finding(whose, f"llama.cpp does not load the {whose}: {problem.message}")
-    return None
-
-
-def _check_simple(pair: Pair, target: Header, draft: Header, build: int | None) -> Pair:
-    ours, theirs = read_vocab(target), read_vocab(draft)
-    assert ours is not None
-    assert theirs is not None
-    match = match_vocab(ours, theirs, build)
-    if not match.matches:
-        return _mismatched(pair, match)
-    notes = (*match.notes, *_engine_notes(target, draft))
-    ready = _ready(pair, target, draft, match.reason, notes)
-    n_target, n_draft = bytes_per_token(target), bytes_per_token(draft)
-    if ready.verdict == "works" and n_draft >= n_target:
-        reason = (
-            "a drafted token costs as much as a written one: the draft reads "
-            f"{n_draft} bytes for it, the target {n_target}"
-        )
-        return replace(ready, verdict="poor", rule="size", reason=reason)
-    return ready
-
-
-def _mismatched(pair: Pair, match: VocabMatch) -> Pair:
-    assert match.rule is not None
-    found = Finding(match.rule, match.reason, match.token_id, match.target_text, match.draft_text)
-    return replace(_blocked(pair, found), notes=match.notes)
-
-
-def _head_notes(target: Header, draft: Header, kind: str | None) -> Iterable[str]:
-    if kind == "draft-mtp" and not is_draft_only(draft):
-        yield "only the MTP block of the draft file drafts; llama-server loads all of it"
-    if kind == "draft-mtp" and mtp_report(target).runnable:
-        yield "the target holds an MTP head of its own, which needs no second file"
-
-
-def _engine_notes(target: Header, draft: Header) -> Iterable[str]:
-    n_target, n_draft = (read_hparams(h).n_ctx_train for h in (target, draft))
-    if n_target and n_draft and n_draft < n_target:
-        yield (f"the draft was trained on {n_draft} tokens of context, the target on {n_target}: "
-               "beyond that it drafts worse")  # fmt: skip
-    if draft.architecture != target.architecture:
-        yield (f"architectures differ ({target.architecture!r} and {draft.architecture!r}), which "
-               "llama.cpp does not mind; LM Studio and other front ends hide such pairs")  # fmt: skip
-    if mtp_report(draft).heads:
-        yield ("the draft carries an MTP block of its own: without --spec-type draft-simple "
-               "llama-server takes it for an MTP draft and aborts")  # fmt: skip
-
-
-def _ready(
-    pair: Pair, target: Header, head: Header, reason: str, notes: Iterable[str] = ()
-) -> Pair:
-    """A pair that passed every check on its files: settings, commands, and what to know."""
-    assert pair.kind is not None
-    settings = settings_for(pair.kind, head)
-    archs = target.architecture, "" if pair.kind == NGRAM else head.architecture
-    engines = engines_of(pair.kind, *archs)
-    if not engines:
-        why = " and ".join(engine_notes(pair.kind, *archs))
-        return _blocked(pair, Finding("rollback", f"{why}"))
-    return replace(
-        pair,
-        verdict="works",
+        memory=Memory(asked, False, reason, best),
+        verdict=verdict,
+        rule="memory",
         reason=reason,
-        settings=settings,
-        commands={
-            "llama-server": server_command(pair.target, pair.draft, pair.kind, settings)
-            if SERVER in engines
-            else None,
-            "gguftools": run_command(pair.target, pair.draft, pair.kind)
-            if OURS in engines
-            else None,
-        },
-        notes=(
-            *notes,
-            *rollback_notes(pair.kind, target.architecture),
-            *engine_notes(pair.kind, *archs),
-        ),
     )
 
 
-def _blocked(pair: Pair, found: Finding) -> Pair:
-    return replace(pair, rule=found.rule, reason=found.reason, token_id=found.token_id,
-                   target_text=found.target_text, draft_text=found.draft_text)  # fmt: skip
+def with_prediction(pair: Pair, found: Prediction, launch: Launch) -> Pair:
+    """The pair as the prediction sees it, from a model or from a measurement."""
+    assert pair.kind is not None
+    settings = Settings(found.draft_max, found.draft_min, found.draft_p_min)
+    server = server_command(pair.target, pair.draft, pair.kind, settings, launch)
+    run = run_command(pair.target, pair.draft, pair.kind, launch)
+    spelled: dict[str, str | None] = {"llama-server": server, "gguftools": run}
+    commands = {name: spelled[name] if old else None for name, old in pair.commands.items()}
+    pair = replace(pair, prediction=found, settings=settings, commands=commands)
+    if found.pays or pair.verdict != "works":
+        return pair
+    return replace(pair, verdict="poor", rule="speed", reason=_loses(found))
+
+
+def _loses(found: Prediction) -> str:
+    even = found.break_even_acceptance
+    need = "however good its drafts" if even is None else (
+        f"{found.acceptance:.0%} of its tokens would be accepted, {even:.0%} must be"
+    )  # fmt: skip
+    return f"expected to be slower than no draft, {found.speedup:.2f}x, {need}"
+
+
+def ranked(pairs: Iterable[Pair]) -> list[Pair]:
+    """What works first, and of that the fastest; all of what was asked about is there."""
+    every = list(pairs)
+    best: dict[object, float] = {}
+    for pair in every:
+        if pair.prediction is not None and pair.verdict == "works":
+            key = _model(pair)
+            best[key] = max(best.get(key, 0.0), pair.prediction.speedup)
+    order = sorted(every, key=lambda pair: _place(pair, best.get(_model(pair))))
+    return [_with_rule(pair, order) for pair in order]
+
+
+def _model(pair: Pair) -> object:
+    """Files of one model in several precisions share it."""
+    return pair.kind, pair.n_params
+
+
+def _place(pair: Pair, best: float | None) -> tuple[int, float, float, float]:
+    verdict = _VERDICTS.index(pair.verdict)
+    if pair.prediction is None:
+        return verdict, 0.0, 0.0, 0.0
+    speed = pair.prediction.speedup
+    if best is None or speed * NEAR < best:
+        return verdict, -speed, 0.0, -speed
+    return verdict, -best, _imprecision(pair), -speed
+
+
+def _imprecision(pair: Pair) -> float:
+    """Q8_0 first, then what lies above it, then what lies below."""
+    bits = (pair.precision.drafting if pair.precision else None) or 0.0
+    if bits > _Q8_0_ENOUGH:
+        return bits - _Q8_0_ENOUGH
+    return 100.0 * max(8.0 - bits, 0.0)
+
+
+def _with_rule(pair: Pair, order: Sequence[Pair]) -> Pair:
+    """The first of a model's files says why it goes before the others."""
+    files = [p for p in order if _model(p) == _model(pair) and p.verdict == "works"]
+    if len(files) < 2 or files[0] is not pair or pair.kind != "draft-simple":
+        return pair
+    precise = min(files, key=_imprecision)
+    if precise is pair:
+        note = "of this model's files the most precise that costs no speed to speak of goes first"
+    else:
+        ours, theirs = (p.prediction.speedup if p.prediction else 1.0 for p in (pair, precise))
+        note = (
+            f"the {precise.precision.type if precise.precision else 'other'} of this model is more "
+            f"precise, which the rule of thumb prefers, and {ours / theirs - 1:.0%} slower here: a "
+            "drafted token costs more than its better agreement brings"
+        )
+    return replace(pair, notes=(*pair.notes, note))

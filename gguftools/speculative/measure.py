@@ -11,10 +11,10 @@ from statistics import median
 from time import perf_counter
 
 from gguftools.errors import EngineError
+from gguftools.pairing.compatibility import Pair
 from gguftools.pairing.launch import NGRAM
 from gguftools.pairing.measured import MeasuredCosts, predict_from_measured
 from gguftools.pairing.prediction import Prediction
-from gguftools.pairing.ranking import Pair
 from gguftools.pairing.setup import Setup
 from gguftools.speculative.plan import DrafterName, Settings
 from gguftools.speculative.sampling import Chain

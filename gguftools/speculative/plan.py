@@ -15,8 +15,8 @@ from gguftools.gguf.integrity import check_integrity
 from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
+from gguftools.pairing.compatibility import check_pair
 from gguftools.pairing.machine import ram_bytes
-from gguftools.pairing.ranking import check_pair
 from gguftools.speculative.cache_types import CACHE_TYPES, cache_bytes_per_token, cache_refusal
 from gguftools.speculative.sampling import Chain
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from gguftools.errors import GGUFToolsError
 from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
+from gguftools.pairing.compatibility import Pair, check_head, check_pair
 from gguftools.pairing.engines import OURS, SERVER, engines_of
-from gguftools.pairing.ranking import Pair, check_head, check_pair
 from tests.models import server
 from tests.models.pair_cases import Case
 
