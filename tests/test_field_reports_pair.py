@@ -127,7 +127,7 @@ PAIR: dict[str, Case] = {
         "^blocked .*draft-mtp.* width: .* 5120 wide, .* 4096",
     ),
     "C14 two architectures of one vocabulary": case(
-        made.qwen36_35b_a3b, made.qwen35_08b, "front ends hide"
+        made.qwen36_35b_a3b, made.qwen35_08b, "LM Studio and others hide"
     ),
     "C16 a trimmed head with its map": case(
         made.qwen36_27b, f(made.trimmed_head, has_map=True),

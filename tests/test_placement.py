@@ -9,7 +9,9 @@ import pytest
 
 from gguftools.errors import EngineError, RefusedError, UsageError
 from gguftools.gguf.source import open_gguf
-from gguftools.speculative.cache_types import CACHE_TYPES, cache_bytes_per_token, cache_refusal
+from gguftools.pairing.kv_cache import CACHE_TYPES, cache_type
+from gguftools.pairing.memory import kv_bytes_per_token, plan_memory
+from gguftools.speculative.cache_types import cache_refusal
 from gguftools.speculative.context import Context
 from gguftools.speculative.devices import device_array, list_devices
 from gguftools.speculative.drafters import ModelDrafter, MtpDrafter
@@ -51,7 +53,8 @@ def test_every_cache_type_runs_and_takes_the_room_it_should(
             sizes.append(cached_bytes(session.target))
             n = session.target.n_past
     header = open_gguf(models["target"])
-    expected = [cache_bytes_per_token(header, k, k) * n for k in ("f16", name)]
+    bits = [cache_type(kind).bits_per_weight or 0 for kind in ("f16", name)]
+    expected = [kv_bytes_per_token(header) * each / 16 * n for each in bits]
     assert texts[0] == texts[1]
     assert sizes[1] - sizes[0] == pytest.approx(expected[1] - expected[0], rel=0.02)
 
@@ -100,7 +103,7 @@ def test_what_is_refused_is_what_llama_cpp_refuses(odd_models: dict[str, Path], 
     for k, v in product(("f16", "bf16", "q8_0", "q4_1", "iq4_nl"), repeat=2):
         ours = cache_refusal(header, k, v)
         try:
-            types = CACHE_TYPES[k], CACHE_TYPES[v]
+            types = CACHE_TYPES[k].id, CACHE_TYPES[v].id
             Context(model, n_ctx=256, n_threads=1, types_kv=types).close()
             theirs = None
         except EngineError as err:
@@ -126,8 +129,13 @@ def test_a_cache_that_cannot_be_is_refused_before_loading(odd_models: dict[str, 
 def test_a_quantized_cache_lets_a_larger_context_fit(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    per_token = cache_bytes_per_token(open_gguf(models["target"]), "f16", "f16")
-    monkeypatch.setattr("gguftools.speculative.plan.ram_bytes", lambda: 400 * per_token)
+    header, needs = open_gguf(models["target"]), []
+    for kind in ("f16", "q8_0"):
+        parts = plan_memory(
+            header, None, None, n_ctx=512, n_batch=512, cache_type_k=kind, cache_type_v=kind
+        ).parts
+        needs.append(parts.total - parts.weights)
+    monkeypatch.setattr("gguftools.speculative.plan.ram_bytes", lambda: sum(needs) // 2)
     one = settings(models["target"], drafter="none")
     with pytest.raises(RefusedError, match="512 tokens"):
         open_session(one)

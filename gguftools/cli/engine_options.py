@@ -13,7 +13,7 @@ import click
 
 from gguftools.cli.options import FILE, Number
 from gguftools.errors import UsageError
-from gguftools.speculative.cache_types import CACHE_TYPES
+from gguftools.pairing.kv_cache import CACHE_TYPES
 
 _CHAIN = (
     "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_freq", "penalty_present",

@@ -43,7 +43,6 @@ __all__ = [
     "lib_ext",
     "start_backend",
     "supports_gpu",
-    "usable_cores",
 ]
 
 _log_lines: deque[str] = deque(maxlen=20)
@@ -104,13 +103,6 @@ def has_amx() -> bool:
     same, so weights then stay in plain buffers, which never use AMX.
     """
     return b"AMX_INT8 = 1" in lib.llama_print_system_info()
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def lib_ext() -> Any:

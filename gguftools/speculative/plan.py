@@ -16,12 +16,16 @@ from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
 from gguftools.pairing.compatibility import check_pair
-from gguftools.pairing.machine import ram_bytes
-from gguftools.speculative.cache_types import CACHE_TYPES, cache_bytes_per_token, cache_refusal
+from gguftools.pairing.fit import context_advice, largest_context
+from gguftools.pairing.kv_cache import CACHE_TYPES
+from gguftools.pairing.machine import Machine, ram_bytes
+from gguftools.pairing.memory import MemoryPlan, plan_memory
+from gguftools.speculative.cache_types import cache_refusal
 from gguftools.speculative.sampling import Chain
 
 DrafterName = Literal["auto", "draft", "mtp", "ngram", "none"]
 DRAFT_MAX_LIMIT = 64
+_KINDS = {"draft": "draft-simple", "mtp": "draft-mtp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ def plan(settings: Settings) -> Plan:
     _check_values(settings)
     chosen = _plan(settings)
     _refuse_cache(settings, chosen)
+    _refuse_large_context(settings, chosen)
     both = settings.ngram_first and chosen.drafter in ("draft", "mtp")
     return replace(chosen, ngram_first=both)
 
@@ -100,7 +105,6 @@ def _plan(settings: Settings) -> Plan:
         raise RefusedError(
             report.reason, where=target.path, hint=f"gguftools inspect {target.path}"
         )
-    _refuse_large_context(target, settings)
     draft = open_gguf(settings.draft) if settings.draft is not None else None
     if draft is not None:
         _refuse_broken(draft)
@@ -182,16 +186,29 @@ def _refuse_broken(header: Header) -> None:
         raise RefusedError(errors[0].message, where=header.path, hint=errors[0].hint)
 
 
-def _refuse_large_context(header: Header, settings: Settings) -> None:
+def _refuse_large_context(settings: Settings, chosen: Plan) -> None:
     """llama.cpp does not fail on a context far beyond the memory: it was not done after minutes."""
-    per_token = cache_bytes_per_token(header, settings.cache_type_k, settings.cache_type_v)
-    need, ram = settings.n_ctx * per_token, ram_bytes()
-    if ram is not None and need > ram:
+    s, ram = settings, ram_bytes()
+
+    def planned(n_ctx: int) -> MemoryPlan:
+        return plan_memory(
+            chosen.target, chosen.draft, _KINDS.get(chosen.drafter),
+            n_ctx=n_ctx, n_batch=512, n_draft_max=s.draft_max, swa_full=True,
+            cache_type_k=s.cache_type_k, cache_type_v=s.cache_type_v,
+            cache_type_k_draft=s.cache_type_k_draft, cache_type_v_draft=s.cache_type_v_draft,
+        )  # fmt: skip
+
+    if ram is None or not s.n_ctx:
+        return
+    parts = planned(s.n_ctx).parts
+    need = parts.total - parts.weights - parts.draft_weights  # those stay in their files
+    if need > ram:
+        best = largest_context(planned, Machine(ram, ram), s.n_ctx)
         raise RefusedError(
-            f"a context of {settings.n_ctx} tokens needs {need / 1e9:.1f} GB for keys and values, "
+            f"a context of {s.n_ctx} tokens needs {need / 1e9:.1f} GB beside the weights, "
             f"this machine has {ram / 1e9:.1f} GB",
-            where=header.path,
-            hint=f"-c {ram // 2 // max(per_token, 1)} would fit",
+            where=chosen.target.path,
+            hint=context_advice(best),
         )
 
 

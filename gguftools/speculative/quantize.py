@@ -10,7 +10,8 @@ from gguftools.errors import EngineError, RefusedError, UsageError
 from gguftools.gguf.ggml_types import FILE_TYPES
 from gguftools.gguf.integrity import check_integrity
 from gguftools.gguf.source import open_gguf
-from gguftools.speculative.llama import last_log, lib, start_backend, usable_cores
+from gguftools.pairing.machine import usable_cores
+from gguftools.speculative.llama import last_log, lib, start_backend
 
 
 def requantize(source: Path, destination: Path, file_type: str) -> None:

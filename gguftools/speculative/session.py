@@ -12,7 +12,8 @@ import numpy as np
 
 from gguftools.errors import UsageError
 from gguftools.gguf.tensors import bytes_per_token
-from gguftools.speculative.cache_types import CACHE_TYPES
+from gguftools.pairing.kv_cache import cache_type
+from gguftools.pairing.machine import usable_cores
 from gguftools.speculative.chat import Prompter
 from gguftools.speculative.context import Context
 from gguftools.speculative.controller import Controller
@@ -22,7 +23,7 @@ from gguftools.speculative.drafting import Drafter
 from gguftools.speculative.equality import Equality, compare_with_plain
 from gguftools.speculative.excerpt import common_prefix
 from gguftools.speculative.ledger import Ledger
-from gguftools.speculative.llama import Model, usable_cores
+from gguftools.speculative.llama import Model
 from gguftools.speculative.loop import Arm, shift_length
 from gguftools.speculative.ngram import N_MAX, NgramDrafter
 from gguftools.speculative.plan import Plan, Settings, plan
@@ -58,7 +59,7 @@ class Session:
         n_ctx = s.n_ctx or min(self.model.n_ctx_train, N_CTX_DEFAULT)
         self.n_threads = s.n_threads or usable_cores()
         drafting = self.plan.drafter != "none"
-        types = CACHE_TYPES[s.cache_type_k], CACHE_TYPES[s.cache_type_v]
+        types = cache_type(s.cache_type_k).id, cache_type(s.cache_type_v).id
         n_rollback = s.draft_max if drafting else 0
         self.target = self._context(self.model, n_ctx, types, n_rollback=n_rollback)
         drafter = self._drafter()
@@ -152,7 +153,7 @@ class Session:
             path = Path(self.plan.draft.path)
             device = s.device_draft or s.device
             model = self._model(path, s.n_gpu_layers_draft, device, load_mtp=kind == "mtp")
-        types = CACHE_TYPES[s.cache_type_k_draft], CACHE_TYPES[s.cache_type_v_draft]
+        types = cache_type(s.cache_type_k_draft).id, cache_type(s.cache_type_v_draft).id
         if kind == "draft":
             context = self._context(model, self.target.n_ctx, types)
             return ModelDrafter(context, self.model.n_vocab, s.chain, s.draft_p_min, self.rng)
