@@ -77,8 +77,10 @@ def steps(
     *, n_draft: int = 0,
 ) -> Figures:  # fmt: skip
     """Milliseconds of a step: all of it, outside llama_decode, and in the controller."""
-    least = {"draft_max": n_draft, "draft_min": n_draft} if n_draft else {}
-    settings = Settings(target, draft, kind, chain=chain, n_ctx=2048, seed=1, **least)
+    settings = Settings(
+        target, draft, kind, draft_max=n_draft or 8, draft_min=n_draft, chain=chain, n_ctx=2048,
+        seed=1,
+    )  # fmt: skip
     judge = Stopwatch()
     whole, own, judged = [], [], []
     with open_session(settings) as session:
@@ -114,12 +116,12 @@ def prompt(target: Path, n_tokens: int = 1500, rounds: int = 5) -> Figures:
     for kind in kinds:
         sessions[kind] = open_session(Settings(target, None, kind, n_ctx=2048, seed=1))
     for _ in range(rounds):
-        for kind, session in sessions.items():
+        for name, session in sessions.items():
             session.target.clear()
             reply = session.reply("a" * n_tokens, 8, raw=True)
             for _ in reply:
                 pass
-            times[kind].append(reply.report.seconds_prompt)
+            times[name].append(reply.report.seconds_prompt)
     for session in sessions.values():
         session.close()
     plain, drafting = median(times["none"]), median(times["mtp"])

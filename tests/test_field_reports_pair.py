@@ -346,7 +346,7 @@ def _answer(pairs: list[Pair], one: Case) -> Iterator[str]:
 def _verdict(asked: Pair) -> Iterator[str]:
     rule = f" {asked.rule}:" if asked.rule else ":"
     yield f"{asked.verdict} ({asked.kind or 'no draft'}){rule} {asked.reason}"
-    yield from (f"note: {note}" for note in asked.notes)
+    yield from (f"note: {note}" for note in (*asked.notes, *asked.advice))
 
 
 def _speed(asked: Pair) -> Iterator[str]:

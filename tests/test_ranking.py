@@ -59,8 +59,8 @@ def test_a_q4_target_gets_its_draft_in_q8_0_where_that_costs_nothing(folder: Pat
     assert [_named(p) for p in pairs if p.draft] == [
         "Qwen3-0.6B-Q8_0", "Qwen3-0.6B-Q4_0", "Qwen3-0.6B-F16"
     ]  # fmt: skip
-    assert any("the most precise that costs no speed" in note for note in pairs[0].notes)
-    assert any("the same draft as Q8_0 would bring about" in n for n in pairs[2].notes)
+    assert any("the most precise that costs no speed" in note for note in pairs[0].advice)
+    assert any("the same draft as Q8_0 would bring about" in n for n in pairs[2].advice)
 
 
 def test_cost_overrules_the_rule_of_thumb_where_the_draft_is_a_large_part(folder: Path) -> None:
@@ -69,7 +69,7 @@ def test_cost_overrules_the_rule_of_thumb_where_the_draft_is_a_large_part(folder
     pairs = _judge(folder, qwen3_32b(), [qwen3_4b("Q8_0"), qwen3_4b("Q4_0")], large)
     first = next(p for p in pairs if p.draft)
     assert _named(first) == "Qwen3-4B-Q4_0"
-    assert any("which the rule of thumb prefers, and" in n for n in first.notes)
+    assert any("which the rule of thumb prefers, and" in n for n in first.advice)
 
 
 def test_padding_is_no_obstacle_and_four_other_texts_are_one(folder: Path) -> None:

@@ -11,7 +11,7 @@ from gguftools.cli.fetch import fetch
 from gguftools.cli.options import PLACE, color_option, json_option
 from gguftools.cli.pair_json import pair_json
 from gguftools.cli.pair_options import N_MEASURED, PairOptions, pair_options
-from gguftools.cli.pair_text import print_pairs
+from gguftools.cli.pair_text import name_of, print_pairs
 from gguftools.cli.progress import progress
 from gguftools.errors import GGUFToolsError, RefusedError
 from gguftools.gguf.place import is_remote
@@ -80,10 +80,14 @@ def _measured(pairs: list[Pair], target: Header, question: Question) -> list[Pai
         if len(done) == N_MEASURED:
             break
         draft = None if pair.draft is None else fetch(pair.draft)
-        setup = setup_for(pair.kind or "", target, draft, question)
-        render.note(f"measuring {pair.draft or 'the MTP head'}, about {SECONDS_MEASURED} seconds")
-        found = measure_pair(pair, setup, seconds=SECONDS_MEASURED, n_ctx=question.launch.n_ctx)
-        done.append(measured(pair, found, question.launch))
+        setup = setup_for(pair.kind, target, draft, question)
+        render.note(f"measuring {name_of(pair)}, about {SECONDS_MEASURED} seconds")
+        try:
+            found = measure_pair(pair, setup, seconds=SECONDS_MEASURED, n_ctx=question.launch.n_ctx)
+        except GGUFToolsError as err:
+            render.note(f"{name_of(pair)} is not measured: {err}")
+        else:
+            done.append(measured(pair, found, question.launch))
     names = {(pair.draft, pair.kind) for pair in done}
     return ranked([*done, *(p for p in pairs if (p.draft, p.kind) not in names)])
 

@@ -42,7 +42,7 @@ def _candidate(pair: Pair) -> CandidateJSON:
         "target_text": pair.target_text,
         "draft_text": pair.draft_text,
         "reason": pair.reason,
-        "notes": list(pair.notes),
+        "notes": [*pair.notes, *pair.advice],
         "prediction": _prediction(pair.prediction),
         "measured": pair.measured,
         "settings": None if settings is None else {

@@ -36,7 +36,7 @@ def print_pairs(target: Header, pairs: Sequence[Pair], notes: Sequence[str]) -> 
             render.line()
             render.line(f"{no}  {name_of(pair)}: {pair.verdict}", style=render.STYLES[pair.verdict])
             render.line(f"   {_why_not(pair, best)}")
-            for note in pair.notes:
+            for note in (*pair.notes, *pair.advice):
                 render.line(f"   {note}")
     if len(shown) < len(pairs):
         notes = (*notes, f"{len(pairs) - len(shown)} more are blocked; --json lists them")
@@ -123,3 +123,4 @@ def _notes(pair: Pair) -> Iterator[str]:
     if pair.memory is not None:
         yield f"memory with a context of {pair.memory.plan.n_ctx}: {pair.memory.reason}"
     yield from pair.notes
+    yield from pair.advice

@@ -53,6 +53,7 @@ class Pair:
     target_text: str | None = None
     draft_text: str | None = None
     notes: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()  # which other file to get, by the prediction
     origin: str | None = None
     n_bytes: int | None = None
     n_params: int | None = None

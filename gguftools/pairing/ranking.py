@@ -68,7 +68,9 @@ def setup_for(kind: str, target: Header, draft: Header | None, question: Questio
 
 def measured(pair: Pair, found: Prediction, launch: Launch) -> Pair:
     """The pair as it proved here, whatever was expected."""
-    pair = replace(pair, verdict="works", rule=None, reason="measured on this machine")
+    pair = replace(
+        pair, verdict="works", rule=None, reason="measured on this machine", advice=()
+    )  # fmt: skip
     return replace(with_prediction(pair, found, launch), measured=True)
 
 
@@ -79,7 +81,7 @@ def expect(pair: Pair, target: Header, draft: Header | None, question: Question)
     setup = setup_for(pair.kind, target, draft, question)
     found = predict(setup)
     pair = with_prediction(pair, found, question.launch)
-    pair = replace(pair, notes=(*pair.notes, *precision_notes(setup, found)))
+    pair = replace(pair, advice=tuple(precision_notes(setup, found)))
     return _with_memory(pair, target, draft, question)
 
 
@@ -187,4 +189,4 @@ def _with_rule(pair: Pair, order: Sequence[Pair]) -> Pair:
             f"precise, which the rule of thumb prefers, and {ours / theirs - 1:.0%} slower here: a "
             "drafted token costs more than its better agreement brings"
         )
-    return replace(pair, notes=(*pair.notes, note))
+    return replace(pair, advice=(*pair.advice, note))

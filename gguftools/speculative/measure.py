@@ -144,7 +144,8 @@ def predicted(found: Measured, setup: Setup) -> Prediction:
     plain = found.verify[1]
     verify = {n: plain + found.found * (cost - plain) for n, cost in found.verify.items()}
     costs = MeasuredCosts(verify, found.draft_token)
-    return predict_from_measured(costs, kept, setup=setup, spread=spread)
+    seen = replace(setup, acceptance=sum(found.n_kept) / max(sum(found.n_tried), 1))
+    return predict_from_measured(costs, kept, setup=seen, spread=spread)
 
 
 def measure(session: Session, task: str, seconds: float, clock: Callable[[], float]) -> Measured:
