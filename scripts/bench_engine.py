@@ -5,7 +5,8 @@ python -m scripts.bench_engine TARGET (--draft FILE | --mtp | --ngram) [--prompt
     [--json FILE]
 
 Every round runs every arm once on every prompt, in an order that turns from round to round;
-our arms share one loaded pair, and each reply starts with a fresh controller. PYTHON is an
+our arms share one loaded pair; "adaptive" keeps its controller from reply to reply, as a chat does,
+and "adaptive, cold" begins each with a new one, as a run does. PYTHON is an
 interpreter with xllamacpp: its native server runs the same files without a draft and with n-max 3.
 Prints medians with their range and the ratio to our plain decoding.
 """
@@ -33,6 +34,7 @@ from gguftools.speculative.session import Session, open_session
 
 PROMPTS = ("Once upon a time there was a fox who", "def quicksort(items):\n")
 N_CTX = 2048
+DRAFT_MAX = 8  # of run and chat, unless told otherwise
 Run = dict[str, Any]
 
 
@@ -75,15 +77,21 @@ class Peer:
         self.process.wait()
 
 
+def adaptive(session: Session) -> Controller:
+    """As a session has one by default."""
+    return Controller(min(DRAFT_MAX, session.settings.draft_max), cost=session.predicted_cost())
+
+
 def ours(
-    session: Session, n_draft: int | None, prompt: str, seed: int, *, n: int, raw: bool
+    session: Session, how: int | Controller | None, prompt: str, seed: int, *, n: int, raw: bool
 ) -> Run:
-    """One reply with a fixed length, 0 for plain, None for adaptive."""
+    """One reply with a fixed length, 0 for plain, or a controller, None for one that knows nothing.
+
+    A chat keeps its controller from reply to reply, a single run starts with a new one.
+    """
     whole = session.engine
-    most = session.settings.draft_max
-    cost = session.predicted_cost()
-    controller = Controller(most, cost=cost) if n_draft is None else Controller(n_draft, n_draft)
-    drafter = None if n_draft == 0 else whole.drafter
+    controller = Controller(how, how) if isinstance(how, int) else how or adaptive(session)
+    drafter = None if how == 0 else whole.drafter
     rng = np.random.default_rng(seed)
     session.engine = replace(whole, controller=controller, drafter=drafter, rng=rng)
     session.target.clear()
@@ -127,7 +135,7 @@ def measure(arms: dict[str, Callable[[str, int], Run]], prompts: list[str], roun
     """Runs by arm; every arm of a round samples with the same seed."""
     names = list(arms)
     runs: dict[str, list[Run]] = {name: [] for name in names}
-    for name in ("plain", *(name for name in names if name.startswith("native"))):
+    for name in ("plain", "adaptive", *(name for name in names if name.startswith("native"))):
         arms[name](prompts[0], 0)  # warm-up: ours share one session
     for i in range(rounds):
         for name in names[i % len(names) :] + names[: i % len(names)]:
@@ -188,7 +196,7 @@ def _arms(
     fixed = [("plain", 0), *((f"fixed {n}", n) for n in lengths)]
     arms: dict[str, Callable[[str, int], Run]] = {
         name: partial(ours, session, n, n=args.tokens, raw=args.raw)
-        for name, n in [*fixed, ("adaptive", None)]
+        for name, n in [*fixed, ("adaptive", adaptive(session)), ("adaptive, cold", None)]
     }
 
     def native(peer: Peer, prompt: str, seed: int) -> Run:

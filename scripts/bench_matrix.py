@@ -1,6 +1,6 @@
 """The engine on every workload, beside every fixed length and native llama.cpp; figures for docs.
 
-python -m scripts.bench_matrix FOLDER [--peer PYTHON] [--rounds 2] [--only NAME]... [--draw]
+python -m scripts.bench_matrix FOLDER [--peer PYTHON] [--rounds 3] [--only NAME]... [--draw]
 
 Makes the files of the workloads in FOLDER once: Markov pairs (synthetic, of known acceptance and
 depth), the widened SmolLM2 (synthetic: zero columns) with its Q4_0 original, and SmolLM2 itself.
@@ -166,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--peer")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", action="append")
     parser.add_argument("--draw", action="store_true")
     args = parser.parse_args()

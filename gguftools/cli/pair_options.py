@@ -63,11 +63,8 @@ class PairOptions:
             raise SourceError(err.strerror or str(err), where=str(self.mmproj)) from err
 
     def _machine(self) -> tuple[Backend, Machine]:
-        here, device = read_machine(), self.device
-        if device is None:
-            device = "metal" if here.unified else "cpu"
-            if here.gpus:
-                device = "cuda" if "nvidia" in here.gpus[0].name.lower() else "vulkan"
+        here = read_machine()
+        device = self.device or here.backend
         return device, parse_memory(self.memory, here, device) if self.memory else here
 
 

@@ -12,7 +12,7 @@ from itertools import chain
 from gguftools.gguf.strings import RUN, StringArray, short_text
 
 N_TOKENS_CHECKED = 1 << 19  # twice the largest vocabulary in use
-_MANY_BYTES = 16 << 20  # of a vocabulary this long only the hashes of its texts are kept
+_MANY_BYTES = 4 << 20  # of a vocabulary this long only the hashes of its texts are kept
 
 
 def token_texts(tokens: StringArray, first: int = 0, offset: int = 0) -> list[bytes]:

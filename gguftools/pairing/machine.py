@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from gguftools.errors import UsageError
 
@@ -38,6 +39,15 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
     unified: bool = False
     n_cores: int = 1
+
+    @property
+    def backend(self) -> Literal["cpu", "cuda", "metal", "vulkan"]:
+        """What llama.cpp would compute with here, if it was built for it."""
+        if self.unified:
+            return "metal"
+        if not self.gpus:
+            return "cpu"
+        return "cuda" if "nvidia" in self.gpus[0].name.lower() else "vulkan"
 
 
 def read_machine() -> Machine:

@@ -106,23 +106,14 @@ def _binding_problems(binding: Binding | None, why: str, machine: Machine) -> It
             "this build has AMX kernels, which crash when GCC 12 compiled them: they are not used",
             "to build without: CMAKE_ARGS=-DGGML_NATIVE=OFF",
         )  # fmt: skip
-    kind = _gpu_kind(machine)
-    if kind and not binding.gpu:
+    kind = machine.backend
+    if kind != "cpu" and not binding.gpu:
         flag = _GPU_FLAGS[kind]
         yield Problem(
             "binding-gpu", "warning",
             f"there is a GPU, and {binding.build} was built without {kind}: models run on the CPU",
             f'CMAKE_ARGS="-D{flag}=on" pip install --force-reinstall --no-cache-dir {BINDING}',
         )  # fmt: skip
-
-
-def _gpu_kind(machine: Machine) -> str:
-    """cuda, metal or vulkan, empty without a GPU."""
-    if machine.unified:
-        return "metal"
-    if not machine.gpus:
-        return ""
-    return "cuda" if "nvidia" in machine.gpus[0].name.lower() else "vulkan"
 
 
 def _server_problems(path: Path | None, server: Server | None) -> Iterator[Problem]:
