@@ -193,10 +193,11 @@ def _arms(
     session: Session, peers: dict[str, Peer], lengths: list[int], args: argparse.Namespace
 ) -> dict[str, Callable[[str, int], Run]]:
     chain = session.settings.chain
-    fixed = [("plain", 0), *((f"fixed {n}", n) for n in lengths)]
+    ways: dict[str, int | Controller | None] = {"plain": 0}
+    ways |= {f"fixed {n}": n for n in lengths}
+    ways |= {"adaptive": adaptive(session), "adaptive, cold": None}
     arms: dict[str, Callable[[str, int], Run]] = {
-        name: partial(ours, session, n, n=args.tokens, raw=args.raw)
-        for name, n in [*fixed, ("adaptive", adaptive(session)), ("adaptive, cold", None)]
+        name: partial(ours, session, how, n=args.tokens, raw=args.raw) for name, how in ways.items()
     }
 
     def native(peer: Peer, prompt: str, seed: int) -> Run:
