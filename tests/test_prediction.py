@@ -125,7 +125,7 @@ def test_the_request_gains_less_than_the_writing_and_may_lose() -> None:
 # What must be said.
 
 
-def _loses(setup: Setup) -> Prediction:
+def assert_loses(setup: Setup) -> Prediction:
     found = predict(setup)
     assert not found.pays
     assert found.break_even_acceptance is None or found.break_even_acceptance > found.acceptance
@@ -136,23 +136,25 @@ def test_a_classic_draft_of_a_3b_active_mixture_is_off() -> None:
     for draft_bytes in (0.4e9, 0.7e9):
         classic = replace(MOE_3B, kind="draft-simple", draft_bytes=draft_bytes, rollback="RS",
                           draft_params=0.8e9)  # fmt: skip
-        assert any("experts" in reason for reason in _loses(classic).reasons)
+        assert any("experts" in reason for reason in assert_loses(classic).reasons)
 
 
 def test_a_target_below_2b_is_off() -> None:
     # C56: 0.8B 452 -> 283 tokens/s; its head is large beside the trunk (248320 rows).
     tiny_target = replace(HEAD, target_bytes=0.57e9, target_params=0.8e9, draft_bytes=0.36e9)
     for placed in ({"device": "B200"}, {"backend": "cpu", "device": ""}):
-        _loses(replace(tiny_target, n_max=3, **placed))  # type: ignore[arg-type]
+        assert_loses(replace(tiny_target, n_max=3, **placed))  # type: ignore[arg-type]
 
 
 def test_long_lookup_drafts_of_a_mixture_lose() -> None:
-    _loses(replace(MOE_3B, kind="ngram", draft_bytes=0.0, n_max=32, rollback="RS"))
+    assert_loses(replace(MOE_3B, kind="ngram", draft_bytes=0.0, n_max=32, rollback="RS"))
 
 
 def test_experts_in_ram_lose_with_four_tokens_a_round() -> None:
     # C59: 19.6 -> 11.4 tokens/s.
-    _loses(replace(MOE_3B, experts_on_cpu=True, n_max=4, acceptance=0.42, device="RTX 5060 Ti"))
+    assert_loses(
+        replace(MOE_3B, experts_on_cpu=True, n_max=4, acceptance=0.42, device="RTX 5060 Ti")
+    )
 
 
 def test_metal_with_k_quants_does_not_gain() -> None:
@@ -160,7 +162,7 @@ def test_metal_with_k_quants_does_not_gain() -> None:
     setup = replace(HEAD, backend="metal", device="Apple M3 Ultra", quant="Q6_K", target_bits=6.6,
                     target_bytes=21e9)  # fmt: skip
     for n_max, acceptance in ((3, 0.719), (4, 0.651)):
-        _loses(replace(setup, n_max=n_max, acceptance=acceptance))
+        assert_loses(replace(setup, n_max=n_max, acceptance=acceptance))
 
 
 def test_a_dense_27b_with_its_head_gains_on_every_usual_card() -> None:
