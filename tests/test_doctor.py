@@ -63,7 +63,7 @@ def test_a_binding_that_does_not_load_is_an_error_with_its_fix(
 @pytest.mark.parametrize(
     ("help_text", "types", "codes"),
     [
-        (NEW_HELP, ["none", "draft-simple", "draft-mtp", "ngram-mod"], []),
+        (NEW_HELP, ["draft-simple", "draft-mtp", "ngram-mod"], []),
         (OLD_HELP, [], ["server-old"]),
     ],
 )

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from gguftools.pairing.launch import Launch, Settings, server_command
-from gguftools.pairing.server_binary import find_server, flags_in, known_flags
+from gguftools.pairing.server_binary import find_server, flags_in, known_flags, read_server
+from scripts.llama_server import llama_server
+
+WHY = "no llama-server here: python -m scripts.llama_server builds one"
 
 # The lay-out of both is llama-server's; the names before and after the renames of spring 2026.
 NEW_HELP = """\
@@ -102,3 +105,17 @@ def test_the_environment_does_not_break_the_help(
     )
     monkeypatch.setenv("LLAMA_ARG_DRAFT_MAX", "16")
     assert known_flags(server) == flags_in(OLD_HELP)
+
+
+@pytest.mark.skipif(llama_server() is None, reason=WHY)
+@pytest.mark.parametrize("kind", ["draft-simple", "draft-mtp", "ngram"])
+def test_the_real_server_knows_every_flag_of_the_command(kind: str) -> None:
+    binary = llama_server()
+    assert binary is not None
+    server = read_server(binary)
+    assert server is not None
+    assert {"draft-simple", "draft-mtp", "draft-eagle3", "ngram-mod"} <= set(server.types)
+    assert "--draft-max" not in server.flags  # removed
+    plain = server_command("t.gguf", "d.gguf", kind, SETTINGS, Launch(n_ctx=8192, gpu=True))
+    spelled = Launch(n_ctx=8192, gpu=True, flags=server.flags)
+    assert server_command("t.gguf", "d.gguf", kind, SETTINGS, spelled) == plain

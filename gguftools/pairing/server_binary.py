@@ -39,7 +39,7 @@ def read_server(path: Path) -> Server | None:
     if flags is None:
         return None
     listed = _TYPES.search(text)
-    types = tuple(listed[1].split(",")) if listed else ()
+    types = tuple(t for t in listed[1].split(",") if t != "none") if listed else ()
     said = _output(path, "--version").splitlines()
     version = next((line for line in said if line.startswith("version:")), "")
     return Server(path, version.removeprefix("version:").strip(), flags, types)
