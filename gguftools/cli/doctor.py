@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -10,11 +11,11 @@ import click
 from gguftools import __version__
 from gguftools.cli import render
 from gguftools.cli.options import color_option, json_option
-from gguftools.speculative.doctor import Binding, Health, examine
+from gguftools.speculative.doctor import Binding, BindingDevice, Health, examine
 
 if TYPE_CHECKING:
-    from gguftools.cli.contract_doctor import BindingJSON, DoctorJSON, MachineJSON
-    from gguftools.pairing.machine import Machine
+    from gguftools.cli.contract_doctor import BindingJSON, DoctorJSON, GpuJSON, MachineJSON
+    from gguftools.pairing.machine import Gpu, Machine
 
 
 @click.command(short_help="What can this machine draft with, and what is amiss?")
@@ -93,10 +94,7 @@ def _machine_json(machine: Machine) -> MachineJSON:
         "ram_free_bytes": machine.ram_free_bytes,
         "n_cores": machine.n_cores,
         "unified": machine.unified,
-        "gpus": [
-            {"name": g.name, "total_bytes": g.total_bytes, "free_bytes": g.free_bytes}
-            for g in machine.gpus
-        ],
+        "gpus": _devices_json(machine.gpus),
     }
 
 
@@ -108,8 +106,11 @@ def _binding_json(binding: Binding | None) -> BindingJSON | None:
         "system": binding.system,
         "gpu": binding.gpu,
         "mtp": binding.mtp,
-        "devices": [
-            {"name": d.name, "total_bytes": d.total_bytes, "free_bytes": d.free_bytes}
-            for d in binding.devices
-        ],
+        "devices": _devices_json(binding.devices),
     }
+
+
+def _devices_json(devices: Sequence[Gpu | BindingDevice]) -> list[GpuJSON]:
+    return [
+        {"name": d.name, "total_bytes": d.total_bytes, "free_bytes": d.free_bytes} for d in devices
+    ]
