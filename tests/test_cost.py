@@ -192,7 +192,7 @@ def test_series_are_told_by_name(name: str, key: str) -> None:
 
 def test_a_draft_model_costs_what_its_trunk_and_output_take() -> None:
     target, draft = model(n_layer=8, type_id=Q4_0), model(n_layer=2, type_id=Q8_0)
-    setup = setup_of(target, draft, "draft-simple", backend="cpu")
+    setup = setup_of(target, draft, "draft-simple")
     assert setup.target_bytes == bytes_per_token(target)
     assert setup.draft_bytes == bytes_per_token(draft)
     assert setup.draft_bits is not None
@@ -225,7 +225,7 @@ def test_of_experts_only_those_in_use_count() -> None:
 
 def test_a_block_draft_reads_its_weights_once_and_is_bounded_by_its_block() -> None:
     draft = feature_draft("dflash", keys={"block_size": 6})
-    setup = setup_of(model(type_id=F16), draft, "draft-dflash", backend="cuda")
+    setup = replace(setup_of(model(type_id=F16), draft, "draft-dflash"), backend="cuda")
     assert setup.n_max_limit == 5
     price = costs(setup, 5, VALUES)
     assert price.draft_token == 0.0

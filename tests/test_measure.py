@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_the_acceptance_of_a_chain_is_measured(models: dict[str, Path]) -> None:
 
 def test_a_measured_pair_is_predicted_from_what_was_seen(models: dict[str, Path]) -> None:
     target, draft = open_gguf(models["target"]), open_gguf(models["draft"])
-    setup = setup_of(target, draft, "draft-simple", temperature=1.0)
+    setup = replace(setup_of(target, draft, "draft-simple"), temperature=1.0)
     costs = {1: 1.0, 2: 1.1, 3: 1.2, 5: 1.4, 9: 2.0}
     found = Measured(costs, 0.05, (100, 90, 81, 73), (90, 81, 73, 66), 1.0, 200, 600)
     fast = predicted(found, setup)
@@ -98,7 +99,7 @@ def test_every_kind_that_runs_here_can_be_measured(models: dict[str, Path], kind
         from gguftools.pairing.compatibility import check_head
 
         draft, one = None, check_head(target) if kind == "draft-mtp" else check_ngram(target)
-    setup = setup_of(target, draft, kind, task="rewrite", temperature=0.0)
+    setup = replace(setup_of(target, draft, kind), task="rewrite", temperature=0.0)
     found = measure_pair(one, setup, seconds=0.6, n_ctx=1024)
     assert 0 < found.speedup_low < found.speedup < found.speedup_high
     assert 0 <= found.acceptance <= 1

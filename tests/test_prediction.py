@@ -190,9 +190,9 @@ def test_an_unknown_card_has_a_wider_interval() -> None:
 
 def test_headers_can_be_predicted_from() -> None:
     target = mtp_header(tiny("qwen35"))
-    found = predict(setup_of(target, None, "draft-mtp", task="code", backend="cpu"))
+    found = predict(replace(setup_of(target, None, "draft-mtp"), task="code"))
     assert found.draft_max >= 1
-    pair = setup_of(model(n_layer=8), model(n_layer=1), "draft-simple", temperature=0.7)
+    pair = replace(setup_of(model(n_layer=8), model(n_layer=1), "draft-simple"), temperature=0.7)
     assert predict(pair).speedup > 0.0
 
 

@@ -55,8 +55,8 @@ class Question:
 def setup_for(kind: str, target: Header, draft: Header | None, question: Question) -> Setup:
     """What a prediction for the pair rests on."""
     gpus = question.gpus
-    return setup_of(
-        target, draft, kind,
+    return replace(
+        setup_of(target, draft, kind),
         task=question.task, temperature=question.temperature,
         backend=question.backend, device=gpus[0].name if gpus else "", n_devices=max(len(gpus), 1),
         n_cores=question.machine.n_cores if question.backend == "cpu" else 0,

@@ -88,31 +88,11 @@ def family_key(name: str) -> str:
     return found[0].strip(" -").replace(" ", "-") if found else ""
 
 
-def setup_of(
-    target: Header,
-    draft: Header | None,
-    kind: str,
-    *,
-    task: str | None = None,
-    temperature: float | None = None,
-    backend: str = "cpu",
-    device: str = "",
-    build: int | None = None,
-    n_cores: int = 0,
-    n_devices: int = 1,
-    tensor_split: bool = False,
-    experts_on_cpu: bool = False,
-    cpu_share: float = 0.0,
-    n_ctx_used: int = 0,
-    n_streams: int = 1,
-    n_prompt: int = 1000,
-    n_output: int = 500,
-    n_max: int | None = None,
-    n_min: int = 0,
-    p_min: float | None = None,
-    acceptance: float | None = None,
-) -> Setup:
-    """The setup of two files; `draft` is None for n-gram lookup and for the target's own head."""
+def setup_of(target: Header, draft: Header | None, kind: str) -> Setup:
+    """What two files say, on a CPU; the work and the machine are put in with `replace`.
+
+    `draft` is None for n-gram lookup and for the target's own head.
+    """
     groups, hparams = tensor_groups(target), read_hparams(target)
     n_bytes = max(float(bytes_per_token(target)), 1.0)
     used = hparams.n_expert_used / hparams.n_expert if hparams.n_expert else 0.0
@@ -134,26 +114,9 @@ def setup_of(
         block_size=max(head.integer("dflash.block_size") or BLOCK_SIZE_DEFAULT, 1),
         rollback=rollback_class(target.architecture),
         family=target.text("general.basename") or target.text("general.name"),
-        backend=backend,
-        device=device,
-        build=build,
+        backend="cpu",
         quant=groups.trunk.dominant_type or "",
-        n_cores=n_cores,
-        n_devices=n_devices,
-        tensor_split=tensor_split,
-        experts_on_cpu=experts_on_cpu,
-        cpu_share=cpu_share,
         kv_bytes=float(kv_bytes_per_token(target)),
-        n_ctx_used=n_ctx_used,
-        n_streams=n_streams,
-        task=task,
-        temperature=temperature,
-        n_prompt=n_prompt,
-        n_output=n_output,
-        n_max=n_max,
-        n_min=n_min,
-        p_min=p_min,
-        acceptance=acceptance,
     )
 
 
