@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "gguftools"
-FLOORS = ("errors", "gguf", "pairing", "speculative", "recipes", "cli")
+FLOORS = (
+    "errors", "gguf", "pairing", "speculative", "server", "service", "recipes", "bench", "explain",
+    "cli",
+)  # fmt: skip
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -22,7 +22,10 @@ INTERRUPTED = 130  # 128 + SIGINT
 _REMOTE = ("hf://", "http://", "https://")
 PIPE_CLOSED = 141  # 128 + SIGPIPE
 # Each is a command of that name in the module of that name, imported when it is asked for.
-VERBS = ("inspect", "diff", "pair", "run", "chat", "doctor", "completion")
+VERBS = (
+    "inspect", "diff", "pair", "run", "chat", "serve", "bench", "tune", "recipe", "explain",
+    "doctor", "completion",
+)  # fmt: skip
 
 
 class Verbs(click.Group):

@@ -1,0 +1,1 @@
+"""Measures a pair length by length, and finds its best settings."""

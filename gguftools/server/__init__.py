@@ -1,0 +1,1 @@
+"""A llama-server: its command line, its process, what it answers. I/O."""
