@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from gguftools.errors import SourceError
@@ -51,6 +52,60 @@ def _cached(repo: str, revision: str | None) -> str | None:
         return snapshot_download(repo, revision=revision, local_files_only=True)
     except (errors.LocalEntryNotFoundError, errors.HFValidationError, OSError):
         return None
+
+
+def is_offline() -> bool:
+    """Whether HF_HUB_OFFLINE forbids to ask the Hub."""
+    from huggingface_hub import constants
+
+    return constants.is_offline_mode()
+
+
+def downloaded_file(repo: str, revision: str | None, name: str) -> str | None:
+    """Where the Hub's cache has a file, None if it was never downloaded."""
+    from huggingface_hub import errors, try_to_load_from_cache
+
+    try:
+        found = try_to_load_from_cache(repo, name, revision=revision)
+    except errors.HFValidationError:
+        return None
+    return found if isinstance(found, str) else None
+
+
+def download_file(
+    repo: str, revision: str | None, name: str, progress: Callable[[str, int, int], None]
+) -> str:
+    """Where the Hub's cache has a file, downloaded first if it is not there."""
+    from huggingface_hub import errors, hf_hub_download
+    from huggingface_hub.utils.tqdm import tqdm
+
+    class Bar(tqdm):
+        """Tells how far a download is instead of drawing it."""
+
+        def __init__(self, *args: object, **options: object) -> None:
+            options.pop("name", None)
+            options |= {"file": io.StringIO(), "disable": False}
+            super().__init__(*args, **options)  # type: ignore[no-untyped-call]
+
+        def display(self, msg: str | None = None, pos: int | None = None) -> None:
+            progress(f"downloading {name}", int(self.n), int(self.total or 0))
+
+    where = f"hf://{repo}/{name}"
+    http_error: type[Exception] = errors.HfHubHTTPError.__bases__[0]  # as in gguf/remote.py
+    # huggingface_hub asks a Hub that is not there for half a minute; this says it at once.
+    if not is_offline() and name not in open_repo(repo, revision).files:
+        raise SourceError("no such file in the repository", where=where)
+    try:
+        return str(hf_hub_download(repo, name, revision=revision, tqdm_class=Bar))
+    except errors.LocalEntryNotFoundError as err:
+        what = "it is not downloaded, and the Hub cannot be asked"
+        hint = "HF_HUB_OFFLINE is set" if is_offline() else "is there a connection?"
+        raise SourceError(what, where=where, hint=hint) from err
+    except (http_error, errors.HFValidationError) as err:
+        what = (str(err).strip().splitlines() or [type(err).__name__])[-1]
+        raise SourceError(what, where=where) from err
+    except OSError as err:
+        raise SourceError(err.strerror or str(err), where=where) from err
 
 
 def pick(names: Sequence[str], quant: str | None, where: str) -> str:

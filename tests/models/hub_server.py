@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import socket
@@ -104,6 +105,8 @@ def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
     if file is None:
         code = "RevisionNotFound" if "/revision/" in path else "RepoNotFound"
         _send(handler, 404, b"", {"X-Error-Code": code})
+    elif handler.command == "HEAD":
+        _send_head(handler, file)
     elif hub.tricks:
         _play(handler, hub, hub.tricks.pop(0), file)
     elif hub.status:
@@ -170,6 +173,16 @@ def _play(handler: BaseHTTPRequestHandler, hub: Hub, trick: Trick, file: Path) -
             handler.connection.shutdown(socket.SHUT_RDWR)
     except OSError:
         pass
+
+
+def _send_head(handler: BaseHTTPRequestHandler, path: Path) -> None:
+    """What a download asks first: which bytes, of which commit."""
+    raw = path.read_bytes()
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(raw)))
+    handler.send_header("ETag", f'"{hashlib.sha256(raw).hexdigest()}"')
+    handler.send_header("X-Repo-Commit", SHA)
+    handler.end_headers()
 
 
 def _send_file(handler: BaseHTTPRequestHandler, hub: Hub, path: Path, wanted: str) -> None:
