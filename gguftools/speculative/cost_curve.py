@@ -43,7 +43,8 @@ class CostCurve:
         self._build()
 
     def new_reply(self) -> None:
-        """The context jumped: look for the time scale afresh, keep the shape."""
+        """The context jumped: the time scale is looked for afresh, the shape stays."""
+        self.known = False
         self._n_fast = 6
         self.weight[1] = min(self.weight[1], 4.0)
 
@@ -95,7 +96,9 @@ class CostCurve:
         return raw
 
     def _anchor(self, seconds: float) -> None:
-        """Two plain decodes in a row that agree are the unit of everything else."""
+        """Two plain decodes that agree are the unit of everything else: of a later reply, the
+        first one with those of the reply before."""
+        seconds /= self._mean[1]
         self.known = self._scale / 1.5 < seconds < self._scale * 1.5
         self._scale = (self._scale + seconds) / 2.0 if self.known else seconds
 

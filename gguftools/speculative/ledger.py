@@ -7,7 +7,7 @@ from gguftools.speculative.cost_curve import CostCurve
 ALLOWANCE_START = 4.0  # plain decodes that a reply may lose to drafting
 ALLOWANCE_MAX = 16.0
 ALLOWANCE_EARNED = 0.01  # per token
-N_ANCHOR = 2  # plain decodes that begin a reply
+ALLOWANCE_REPLY = 1.0  # at least, when a reply begins: or off would last from reply to reply
 
 
 class Ledger:
@@ -16,18 +16,17 @@ class Ledger:
     def __init__(self, n_rows: int) -> None:
         self.costs = CostCurve(n_rows)
         self.allowance = ALLOWANCE_START
-        self._n_anchor = self._n_since_plain = self._n_rounds = 0
+        self._n_since_plain = self._n_rounds = 0
 
     def new_reply(self) -> None:
         """Another text follows: costs stay, the time scale is looked for afresh."""
         self.costs.new_reply()
-        self.allowance = min(self.allowance, ALLOWANCE_START)
-        self._n_anchor = N_ANCHOR
+        self.allowance = min(max(self.allowance, ALLOWANCE_REPLY), ALLOWANCE_START)
 
     @property
     def drafting_may_begin(self) -> bool:
         """Whether a plain decode is known well enough to compare anything with it."""
-        return not self._n_anchor and self.costs.known
+        return self.costs.known
 
     def plain_is_due(self, advantage: float) -> bool:
         """The smaller the claimed advantage, the better a plain decode must be known."""
@@ -44,6 +43,5 @@ class Ledger:
             self._n_rounds += 1
         else:
             self._n_since_plain = self._n_rounds = 0
-            self._n_anchor = max(0, self._n_anchor - 1)
         earned = ALLOWANCE_EARNED * n_tokens
         self.allowance = min(ALLOWANCE_MAX, self.allowance + earned - loss)

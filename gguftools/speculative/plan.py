@@ -15,17 +15,20 @@ from gguftools.gguf.integrity import check_integrity
 from gguftools.gguf.nextn import mtp_report
 from gguftools.gguf.reader import Header
 from gguftools.gguf.source import open_gguf
+from gguftools.pairing.acceptance import expected_level, sigmoid
 from gguftools.pairing.compatibility import check_pair
 from gguftools.pairing.fit import context_advice, largest_context
 from gguftools.pairing.kv_cache import CACHE_TYPES
 from gguftools.pairing.machine import Machine, ram_bytes
 from gguftools.pairing.memory import MemoryPlan, plan_memory
+from gguftools.pairing.prediction import VALUES
+from gguftools.pairing.setup import setup_of
 from gguftools.speculative.cache_types import cache_refusal
 from gguftools.speculative.sampling import Chain
 
 DrafterName = Literal["auto", "draft", "mtp", "ngram", "none"]
 DRAFT_MAX_LIMIT = 64
-_KINDS = {"draft": "draft-simple", "mtp": "draft-mtp"}
+_KINDS = {"draft": "draft-simple", "mtp": "draft-mtp", "ngram": "ngram"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,15 @@ class Plan:
     draft: Header | None  # a draft model, or the sidecar of an MTP head
     notes: tuple[str, ...]
     ngram_first: bool = False
+
+    def expected(self, drafter: str, temp: float) -> tuple[float, float]:
+        """What to expect of a drafter until it is measured.
+
+        The cost of a drafted token in plain decodes, by the bytes that each reads, and the chance
+        that the first one is kept.
+        """
+        setup = replace(setup_of(self.target, self.draft, _KINDS[drafter]), temperature=temp)
+        return setup.draft_bytes / setup.target_bytes, sigmoid(expected_level(setup, VALUES))
 
 
 def plan(settings: Settings) -> Plan:
