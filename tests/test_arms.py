@@ -48,13 +48,13 @@ class ScriptedTarget:
     n_ctx: int = 1 << 20
     n_past: int = 0
 
-    def decode(self, tokens: Sequence[int], n_logits: int = 0) -> Floats:
+    def decode(self, tokens: Sequence[int], n_logits: int = 0) -> list[Floats]:
         self.n_past += len(tokens)
         if n_logits:
             self.clock.now += 1 + self.row * (n_logits - 1)
         rows = np.zeros((n_logits, 10), np.float32)
         rows[range(n_logits), self.text[self.n_past - n_logits + 1 : self.n_past + 1]] = 1
-        return rows
+        return list(rows)
 
     def mark(self) -> None: ...
 
@@ -79,7 +79,7 @@ class ScriptedDrafter:
     n_max: int = 1 << 10
     rng: Random = field(default_factory=lambda: Random(3))
 
-    def reset(self, history: Sequence[int]) -> None: ...
+    def reset(self, history: Sequence[int], *_: object) -> None: ...
 
     def shift(self, n_keep: int, n_discard: int) -> None: ...
 
@@ -135,7 +135,7 @@ def run(
         history=text[:1],
         n_predict=n_tokens,
         is_eog=lambda token: False,
-        rng=np.random.default_rng(1),
+        rng=Random(1),
         clock=clock,
         before=() if lookup is None else (arm("ngram", lookup, 0.0),),
     )

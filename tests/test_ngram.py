@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from gguftools.speculative.ngram import NgramDrafter
+from gguftools.speculative.sampling import Chain
 
 
 def always(_n: int, _p: float | None) -> bool:
@@ -47,8 +50,21 @@ def test_growing_one_token_at_a_time_finds_what_a_fresh_look_finds() -> None:
         assert drafter.draft(text[:n], 4, always) == fresh
 
 
+def test_asked_twice_it_says_the_same() -> None:
+    drafter, text = NgramDrafter(), [1, 2, 3, 4, 5, 1, 2]
+    assert drafter.draft(text, 3, always) == drafter.draft(text, 3, always)
+    assert drafter.draft(text, 0, always).tokens == ()
+    assert drafter.draft(text, 3, always).tokens == (3, 4, 5)
+
+
+def test_tokens_it_was_not_asked_about_are_read_too() -> None:
+    drafter = NgramDrafter()
+    drafter.draft([1, 2, 3], 1, always)
+    assert drafter.draft([1, 2, 3, 4, 5, 6, 4, 5], 2, always).tokens == (6, 4)
+
+
 def test_after_a_reset_nothing_of_the_old_text_is_left() -> None:
     drafter = NgramDrafter()
     drafter.draft([1, 2, 3, 4, 1, 2], 4, always)
-    drafter.reset([5, 6, 1, 2])
+    drafter.reset([5, 6, 1, 2], Chain(), Random(1))
     assert drafter.draft([5, 6, 1, 2], 4, always).tokens == ()

@@ -13,7 +13,7 @@ import pytest
 
 from gguftools.errors import FormatError, GGUFToolsError, RefusedError, SourceError, UsageError
 from gguftools.speculative.equality import Equality
-from gguftools.speculative.plan import Settings, plan
+from gguftools.speculative.plan import DrafterName, Settings, plan
 from gguftools.speculative.reply import Reply
 from gguftools.speculative.sampling import Chain
 from gguftools.speculative.session import Session, open_session
@@ -100,18 +100,19 @@ def test_a_given_draft_beats_the_own_head_only_when_asked_for(
     assert reply.token_ids == complete(settings(models["hybrid-mtp"]), n=40).token_ids
 
 
-def test_the_drafts_cost_is_foretold_from_the_bytes_that_a_token_reads(models: Models) -> None:
-    one = settings(models["target"], drafter="draft", draft=models["draft"])
-    with open_session(one) as session:
-        cost = session.predicted_cost()
-        assert cost is not None
-        assert 0.05 < cost < 0.6  # one block against two
-    with open_session(replace(one, draft=models["target"])) as session:
-        assert session.predicted_cost() == 1.0
-    with open_session(settings(models["target"], drafter="ngram")) as session:
-        assert session.predicted_cost() == 0.0
-    with open_session(settings(models["hybrid-mtp"], drafter="mtp")) as session:
-        assert session.predicted_cost() is None
+def test_what_to_expect_of_a_drafter_is_foretold_from_its_file(models: Models) -> None:
+    def expected(draft: str, drafter: DrafterName, temp: float = 0.0) -> tuple[float, float]:
+        one = settings(models["target"], drafter=drafter, draft=models[draft])
+        return plan(one).expected(drafter, temp)
+
+    cost, kept = expected("draft", "draft")
+    assert 0.05 < cost < 0.6  # one block against two
+    assert 0.5 < kept < 0.99
+    assert expected("draft", "draft", temp=1.0)[1] < kept
+    assert expected("target", "draft")[0] == 1.0
+    alone = plan(settings(models["hybrid-mtp"], drafter="mtp"))
+    assert 0.0 < alone.expected("mtp", 0.0)[0] < 1.0
+    assert alone.expected("ngram", 0.0)[0] == 0.0
 
 
 # -- refused before llama.cpp sees it

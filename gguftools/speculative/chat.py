@@ -21,7 +21,8 @@ class Prompter:
 
     A text tokenizes differently in one piece than as it was generated. So where the rendered
     conversation begins with the prompt and reply before it, their ids stand and only the rest is
-    tokenized: the cache of the conversation stays valid.
+    tokenized: the cache of the conversation stays valid. A raw prompt is tokenized whole, because
+    it may go on in the middle of a word.
     """
 
     def __init__(self, header: Header, model: Model) -> None:
@@ -41,7 +42,7 @@ class Prompter:
                 [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
             )
             text = self._render(turns)
-        if self._text and text.startswith(self._text):
+        if not raw and self._text and text.startswith(self._text):
             rest = text[len(self._text) :]
             ids = self._ids + self.model.tokenize(rest, add_special=False)
         else:
@@ -49,13 +50,14 @@ class Prompter:
             ids = self.model.tokenize(text, add_special=not bos_in_text)
         if not ids:
             raise RefusedError("the prompt has no tokens", where=self.path)
-        self._text, self._ids = text, list(ids)
+        self._text, self._ids = ("", []) if raw else (text, list(ids))
         return ids
 
     def replied(self, text: str, ids: Sequence[int]) -> None:
         """The reply to the last prompt, without the token that ended it."""
-        self._text += text
-        self._ids.extend(ids)
+        if self._text:
+            self._text += text
+            self._ids.extend(ids)
 
     def _render(self, messages: Sequence[dict[str, str]]) -> str:
         try:

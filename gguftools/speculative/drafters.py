@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from random import Random
 from time import perf_counter
 
 import numpy as np
@@ -27,7 +28,7 @@ class _Picker:
         chain: Chain,
         n_vocab: int,
         p_min: float,
-        rng: np.random.Generator,
+        rng: Random,
         history: Sequence[int],
     ) -> None:
         self.chain, self.n_vocab, self.p_min, self.rng = chain, n_vocab, p_min, rng
@@ -72,13 +73,10 @@ class ModelDrafter:
 
     name = "draft"
 
-    def __init__(
-        self, context: Context, n_vocab: int, chain: Chain, p_min: float, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, context: Context, n_vocab: int, p_min: float) -> None:
         self.context = context
         self.n_max = context.n_ctx
-        n_shared = min(n_vocab, context.model.n_vocab)
-        self._new_picker = partial(_Picker, chain, n_shared, p_min, rng)
+        self._n_shared, self.p_min = min(n_vocab, context.model.n_vocab), p_min
         self._read = Excerpt(context)
 
     def draft(self, history: Sequence[int], n_max: int, proceed: Proceed) -> Draft:
@@ -113,8 +111,9 @@ class ModelDrafter:
         start = self._read.unread(history, len(history) - 1)
         return [t if t < known else 0 for t in history[start:]]
 
-    def reset(self, history: Sequence[int]) -> None:
+    def reset(self, history: Sequence[int], chain: Chain, rng: Random) -> None:
         """A new reply: the history may have changed anywhere."""
+        self._new_picker = partial(_Picker, chain, self._n_shared, self.p_min, rng)
         self._read.new_text(history)
 
     def shift(self, n_keep: int, n_discard: int) -> None:
@@ -133,18 +132,11 @@ class MtpDrafter:
 
     name = "mtp"
 
-    def __init__(
-        self,
-        context: Context,
-        target: Context,
-        chain: Chain,
-        p_min: float,
-        rng: np.random.Generator,
-    ) -> None:
+    def __init__(self, context: Context, target: Context, p_min: float) -> None:
         self.context, self.target = context, target
         self.n_heads = max(context.model.n_layer_nextn, 1)
         self.n_max = self.n_heads if self.n_heads > 1 else context.n_ctx
-        self._new_picker = partial(_Picker, chain, target.model.n_vocab, p_min, rng)
+        self.p_min = p_min
         self._read = Excerpt(context)
         target.keep_hidden(masked=False)
         context.keep_hidden(masked=True)
@@ -174,20 +166,20 @@ class MtpDrafter:
                 break
             started = perf_counter()
             tokens.append(picker.tokens[-1])
-            rows = np.concatenate([rows, self.context.output_hidden()])
+            rows = np.vstack([rows, self.context.output_hidden()])
             n_new = 1
         return picker.draft(n_catch_up, seconds_catch_up)
 
     def _step(self, tokens: list[int], rows: Floats, n_new: int) -> Floats:
         """Logits after all of `tokens`, of which the head has not seen the last `n_new`."""
         if self.n_heads == 1:
-            logits = self.context.decode(tokens[-n_new:], 1, rows[-n_new:])
+            row = self.context.decode(tokens[-n_new:], 1, rows[-n_new:])[0]
             if n_new == len(tokens):
                 self._read.n = self.context.n_past
-            return logits.reshape(-1)
+            return row
         self.context.rewind(self._read.n)
         self.context.set_head(len(tokens) - 1)
-        return self.context.decode(tokens, 1, rows).reshape(-1)
+        return self.context.decode(tokens, 1, rows)[0]
 
     def _catch_up(self, tokens: Sequence[int], start: int, stop: int) -> None:
         """Have the head see tokens[start:stop], with the target's hidden rows."""
@@ -212,8 +204,9 @@ class MtpDrafter:
         else:
             self.target.drop_hidden(len(tokens) - N_BATCH)
 
-    def reset(self, history: Sequence[int]) -> None:
+    def reset(self, history: Sequence[int], chain: Chain, rng: Random) -> None:
         """A new reply: the history may have changed anywhere."""
+        self._new_picker = partial(_Picker, chain, self.target.model.n_vocab, self.p_min, rng)
         self._read.new_text(history)
 
     def shift(self, n_keep: int, n_discard: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Protocol
 
-from gguftools.speculative.sampling import Distribution
+from gguftools.speculative.sampling import Chain, Distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class Drafter(Protocol):
         """Most tokens it can draft at once."""
         ...
 
-    def reset(self, history: Sequence[int]) -> None:
-        """A new reply begins: `history` may differ anywhere from the one before."""
+    def reset(self, history: Sequence[int], chain: Chain, rng: Random) -> None:
+        """A new reply, drawn with `chain`: `history` may differ anywhere from the one before."""
         ...
 
     def shift(self, n_keep: int, n_discard: int) -> None:

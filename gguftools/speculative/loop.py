@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-import numpy as np
+from random import Random
+from typing import Protocol
 
 from gguftools.speculative.drafting import NOTHING, Draft, Drafter
 from gguftools.speculative.sampling import Chain, Floats
 from gguftools.speculative.stats import Step
+from gguftools.speculative.streaming import StopReason
 from gguftools.speculative.verify import verify
-
-StopReason = Literal["eog", "stop", "length", "context", "cancelled"]
 
 
 class Decoder(Protocol):
@@ -29,8 +27,8 @@ class Decoder(Protocol):
         """Tokens it holds."""
         ...
 
-    def decode(self, tokens: Sequence[int], n_logits: int = 0) -> Floats:
-        """Append tokens; logits of the last n_logits, valid until the next call."""
+    def decode(self, tokens: Sequence[int], n_logits: int = 0) -> Sequence[Floats]:
+        """Append tokens; rows of logits of the last n_logits, valid until the next call."""
         ...
 
     def mark(self) -> None:
@@ -113,7 +111,7 @@ class Generation:
     history: list[int]
     n_predict: int
     is_eog: Callable[[int], bool]
-    rng: np.random.Generator
+    rng: Random
     clock: Callable[[], float]
     cancelled: Callable[[], bool] = lambda: False
     before: Sequence[Arm] = ()
@@ -123,7 +121,7 @@ class Generation:
     def steps(self) -> Iterator[Step]:
         """Rounds of draft, verify, accept; stops at end of generation, n_predict or context."""
         for drafter in self._drafters():
-            drafter.reset(self.history)
+            drafter.reset(self.history, self.chain, self.rng)
         self._replay()
         n_left = self.n_predict
         while n_left > 0:
@@ -135,11 +133,8 @@ class Generation:
                 return
             step = self._round(n_left)
             n_left -= len(step.tokens)
-            ended = self.is_eog(step.tokens[-1])
-            if ended:
-                self.stop_reason = "eog"
             yield step
-            if ended:
+            if self.stop_reason == "eog":
                 return
         self.stop_reason = "length"
 
@@ -227,6 +222,7 @@ class Generation:
     def _until_eog(self, tokens: list[int]) -> list[int]:
         for i, token in enumerate(tokens):
             if self.is_eog(token):
+                self.stop_reason = "eog"
                 return tokens[: i + 1]
         return tokens
 

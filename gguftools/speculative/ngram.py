@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 
 from gguftools.speculative.drafting import NOTHING, Draft
+from gguftools.speculative.sampling import Chain
 
 N_MIN = 2
 N_MAX = 4
@@ -21,8 +23,9 @@ class NgramDrafter:
         self._n_min = n_min
         self._ends: dict[tuple[int, ...], int] = {}  # n-gram -> place after its last occurrence
         self._n_seen = 0
+        self._match: int | None = None
 
-    def reset(self, history: Sequence[int]) -> None:
+    def reset(self, history: Sequence[int], chain: Chain, rng: Random) -> None:
         """A new reply: index its history from the start."""
         self._forget()
 
@@ -33,6 +36,7 @@ class NgramDrafter:
     def _forget(self) -> None:
         self._ends.clear()
         self._n_seen = 0
+        self._match = None
 
     def draft(
         self,
@@ -42,7 +46,7 @@ class NgramDrafter:
     ) -> Draft:
         """Up to n_max tokens that followed the longest match; its length gives the confidence."""
         self._index(history)
-        start = self._lookup(history)
+        start = self._match
         if start is None or n_max <= 0:
             return NOTHING
         n_match = _match_length(history, start)
@@ -57,18 +61,17 @@ class NgramDrafter:
         return Draft(tuple(tokens), None, tuple(confidence), (0.0,) * len(tokens))
 
     def _index(self, history: Sequence[int]) -> None:
-        """Enter the n-grams of the new tokens, all but the one that ends the text."""
-        for end in range(max(self._n_seen, 1), len(history)):
-            for n in range(self._n_min, min(N_MAX, end) + 1):
-                self._ends[tuple(history[end - n : end])] = end
-        self._n_seen = len(history)
+        """Enter the n-grams of the new tokens; keep where the longest of the last one stood before.
 
-    def _lookup(self, history: Sequence[int]) -> int | None:
-        for n in range(min(N_MAX, len(history)), self._n_min - 1, -1):
-            end = self._ends.get(tuple(history[len(history) - n :]))
-            if end is not None:
-                return end
-        return None
+        Every n-gram is hashed once: what is entered for a token was looked up for the draft.
+        """
+        for end in range(self._n_seen + 1, len(history) + 1):
+            self._match = None
+            for n in range(self._n_min, min(N_MAX, end) + 1):
+                ngram = tuple(history[end - n : end])
+                self._match = self._ends.get(ngram, self._match)
+                self._ends[ngram] = end
+        self._n_seen = len(history)
 
 
 def _match_length(history: Sequence[int], start: int) -> int:

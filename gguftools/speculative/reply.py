@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 from time import perf_counter
-
-import numpy as np
 
 from gguftools.speculative.chat import Prompter
 from gguftools.speculative.context import N_BATCH, Context
 from gguftools.speculative.drafting import Drafter
-from gguftools.speculative.loop import Arm, Controller, Generation, StopReason
+from gguftools.speculative.loop import Arm, Controller, Generation
 from gguftools.speculative.sampling import Chain
 from gguftools.speculative.stats import Report, Step, summarize
+from gguftools.speculative.streaming import Piece, StopReason
 from gguftools.speculative.text import TextStream
 
 
@@ -25,7 +25,7 @@ class Engine:
     drafter: Drafter | None
     controller: Controller
     chain: Chain
-    rng: np.random.Generator
+    rng: Random
     prompter: Prompter
     before: Sequence[Arm] = ()
     n_keep: int | None = None
@@ -35,14 +35,6 @@ class Engine:
         """Another text follows."""
         for controller in (self.controller, *(arm.controller for arm in self.before)):
             controller.new_reply()
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Text of one token (or of the token that completed a character), and who proposed it."""
-
-    text: str
-    drafted: bool
 
 
 class Reply:
@@ -77,6 +69,11 @@ class Reply:
     def text(self) -> str:
         """What was yielded so far."""
         return self._stream.text
+
+    @property
+    def seconds_decode(self) -> float:
+        """What the rounds took so far."""
+        return self._seconds_decode
 
     @property
     def report(self) -> Report:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Self
 
-import numpy as np
-
 from gguftools.errors import UsageError
-from gguftools.gguf.tensors import bytes_per_token
 from gguftools.pairing.kv_cache import cache_type
 from gguftools.pairing.machine import usable_cores
 from gguftools.speculative.chat import Prompter
@@ -28,6 +27,7 @@ from gguftools.speculative.loop import Arm, shift_length
 from gguftools.speculative.ngram import N_MAX, NgramDrafter
 from gguftools.speculative.plan import Plan, Settings, plan
 from gguftools.speculative.reply import Engine, Reply
+from gguftools.speculative.sampling import Chain
 
 N_CTX_DEFAULT = 8192  # where neither the user nor a shorter training context says otherwise
 
@@ -38,9 +38,7 @@ class Session:
     def __init__(self, settings: Settings, chosen: Plan) -> None:
         self.settings, self.plan = settings, chosen
         self.notes = list(chosen.notes)
-        self.rng = np.random.default_rng(
-            secrets.randbits(64) if settings.seed is None else settings.seed
-        )
+        self.rng = Random(secrets.randbits(64) if settings.seed is None else settings.seed)
         self._stack = ExitStack()
         try:
             self._load()
@@ -62,28 +60,37 @@ class Session:
         types = cache_type(s.cache_type_k).id, cache_type(s.cache_type_v).id
         n_rollback = s.draft_max if drafting else 0
         self.target = self._context(self.model, n_ctx, types, n_rollback=n_rollback)
-        drafter = self._drafter()
-        ledger = Ledger(s.draft_max + 1)
-        lookup = NgramDrafter(N_MAX) if self.plan.ngram_first else None
-        self.engine = Engine(
+        off = Controller(0)
+        lookups = [NgramDrafter(N_MAX)] if self.plan.ngram_first else []
+        engine = Engine(
             target=self.target,
-            drafter=drafter,
-            controller=self._controller(drafter, ledger, self.predicted_cost()),
-            before=() if lookup is None else (Arm(lookup, self._controller(lookup, ledger, 0.0)),),
+            drafter=self._drafter(),
+            controller=off,
+            before=[Arm(lookup, off) for lookup in lookups],
             chain=s.chain,
             rng=self.rng,
             prompter=Prompter(self.plan.target, self.model),
             n_keep=self._n_keep(),
             draft_max=n_rollback,
         )
+        self.engine = self.unlearned(engine, s.draft_max, s.draft_min)
 
-    def _controller(
-        self, drafter: Drafter | None, ledger: Ledger, cost: float | None
-    ) -> Controller:
-        s = self.settings
-        n_max = min(s.draft_max, drafter.n_max) if drafter is not None else 0
-        n_min = min(s.draft_min, n_max)
-        return Controller(n_max, n_min, cost=cost, ledger=ledger)
+    def unlearned(self, engine: Engine, draft_max: int, draft_min: int) -> Engine:
+        """The engine with controllers that know only what the files let expect."""
+        ledger = Ledger(draft_max + 1)
+
+        def controller(drafter: Drafter) -> Controller:
+            n_max = min(draft_max, drafter.n_max)
+            cost, acceptance = self.plan.expected(drafter.name, self.settings.chain.temp)
+            return Controller(
+                n_max, min(draft_min, n_max), cost=cost, acceptance=acceptance, ledger=ledger
+            )
+
+        return replace(
+            engine,
+            controller=Controller(0) if engine.drafter is None else controller(engine.drafter),
+            before=[replace(arm, controller=controller(arm.drafter)) for arm in engine.before],
+        )
 
     def _n_keep(self) -> int | None:
         """Tokens that a context shift keeps at the start, None without shifts."""
@@ -96,14 +103,6 @@ class Session:
                 hint="a larger -c lasts longer",
             )
         return min(self.settings.n_keep + self.model.adds_bos, self.target.n_ctx - 4)
-
-    def predicted_cost(self) -> float | None:
-        """A drafted token in plain decodes, by the bytes each reads; until it is measured."""
-        if self.plan.drafter == "ngram":
-            return 0.0
-        if self.plan.drafter != "draft" or self.plan.draft is None:
-            return None
-        return bytes_per_token(self.plan.draft) / max(bytes_per_token(self.plan.target), 1)
 
     @property
     def _own_head(self) -> bool:
@@ -156,9 +155,9 @@ class Session:
         types = cache_type(s.cache_type_k_draft).id, cache_type(s.cache_type_v_draft).id
         if kind == "draft":
             context = self._context(model, self.target.n_ctx, types)
-            return ModelDrafter(context, self.model.n_vocab, s.chain, s.draft_p_min, self.rng)
+            return ModelDrafter(context, self.model.n_vocab, s.draft_p_min)
         context = self._context(model, self.target.n_ctx, types, mtp_of=self.target)
-        return MtpDrafter(context, self.target, s.chain, s.draft_p_min, self.rng)
+        return MtpDrafter(context, self.target, s.draft_p_min)
 
     def reply(
         self,
@@ -167,12 +166,16 @@ class Session:
         *,
         raw: bool = False,
         stop: Sequence[str] = (),
+        chain: Chain | None = None,
+        seed: int | None = None,
     ) -> Reply:
         """Answer the messages (roles system, user, assistant), or continue a raw prompt.
 
-        The reply ends before the first of the `stop` strings.
+        The reply ends before the first of the `stop` strings. `chain` and `seed` are for this one
+        reply instead of the session's own.
         """
-        engine = self.engine
+        rng = self.rng if seed is None else Random(seed)
+        engine = replace(self.engine, chain=chain or self.settings.chain, rng=rng)
         ids = engine.prompter.prompt(messages, raw=raw)
         while engine.n_keep is not None and len(ids) > self.target.n_ctx:
             # As a reply would have shifted it, so that its cache still serves.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from time import perf_counter
-
-import numpy as np
 
 from gguftools.speculative.context import Context
 from gguftools.speculative.controller import Controller
@@ -49,16 +48,16 @@ def generation(
         opened.append(made)
         return made
 
-    rng = np.random.default_rng(seed)
+    rng = Random(seed)
     try:
         model = load(target)
         decoder = context(model, n_rollback=n_draft)
         other = load(draft) if draft is not None else model
         drafter: Drafter | None = None
         if kind == "draft":
-            drafter = ModelDrafter(context(other), model.n_vocab, chain, 0.0, rng)
+            drafter = ModelDrafter(context(other), model.n_vocab, 0.0)
         elif kind == "mtp":
-            drafter = MtpDrafter(context(other, mtp_of=decoder), decoder, chain, 0.0, rng)
+            drafter = MtpDrafter(context(other, mtp_of=decoder), decoder, 0.0)
         elif kind == "ngram":
             drafter = NgramDrafter()
         n = min(n_draft, drafter.n_max) if drafter is not None else 0
