@@ -111,6 +111,11 @@ class Terminal:
         self._child.wait()
         os.close(self._master)
 
+    @property
+    def pid(self) -> int:
+        """The child's."""
+        return self._child.pid
+
     def wait_for(self, text: str, *, after: int = 0) -> int:
         """Read until `text` is shown behind position `after`; the position behind it."""
         wanted = text.encode()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gguftools.bench.prompt_set import task_texts
 from gguftools.cli import main, pair
 from gguftools.errors import EngineError
 from gguftools.gguf.source import open_gguf
@@ -15,7 +16,6 @@ from gguftools.pairing.compatibility import check_ngram, check_pair
 from gguftools.pairing.setup import setup_of
 from gguftools.speculative.measure import (
     LENGTHS,
-    PROMPTS,
     Measured,
     measure,
     measure_pair,
@@ -67,7 +67,7 @@ def test_the_acceptance_of_a_chain_is_measured(models: dict[str, Path]) -> None:
     ticks = count()
     with open_session(settings) as session:
         engine = session.engine
-        found = measure(session, "chat", 2500, lambda: float(next(ticks)))
+        found = measure(session, task_texts("chat"), 2500, lambda: float(next(ticks)))
         assert session.engine is engine
     assert set(found.verify) >= {n + 1 for n in LENGTHS}  # and shorter ones where a reply ends
     assert found.n_kept[0] / found.n_tried[0] == pytest.approx(on_paper, abs=0.06)
@@ -100,7 +100,7 @@ def test_every_kind_that_runs_here_can_be_measured(models: dict[str, Path], kind
 
         draft, one = None, check_head(target) if kind == "draft-mtp" else check_ngram(target)
     setup = replace(setup_of(target, draft, kind), task="rewrite", temperature=0.0)
-    found = measure_pair(one, setup, seconds=0.6, n_ctx=1024)
+    found = measure_pair(one, setup, task_texts("rewrite"), seconds=0.6, n_ctx=1024)
     assert 0 < found.speedup_low < found.speedup < found.speedup_high
     assert 0 <= found.acceptance <= 1
 
@@ -122,7 +122,3 @@ def test_pair_measures_what_it_ranks_first(
     assert not [
         c for c in parsed(out, "pair")["candidates"] if c["measured"] and c["rule"] == "token-text"
     ]
-
-
-def test_there_are_prompts_for_every_task() -> None:
-    assert {len(prompts) for prompts in PROMPTS.values()} == {3}

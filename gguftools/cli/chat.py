@@ -12,10 +12,10 @@ import click
 
 from gguftools.cli import render
 from gguftools.cli.contract import ChatJSON, TurnJSON
+from gguftools.cli.engine import ended, opened_engine, restart, traps
 from gguftools.cli.engine_options import EngineOptions, ReplyOptions, engine_options
 from gguftools.cli.options import FILE, PROMPT_BYTES_MAX, color_option, json_option
 from gguftools.cli.reply import (
-    opened_session,
     reply_json,
     run_extra,
     stats_line,
@@ -23,18 +23,20 @@ from gguftools.cli.reply import (
     stream,
     system_turn,
 )
-from gguftools.errors import GGUFToolsError, UsageError
+from gguftools.cli.server_options import ServerOptions, server_options
+from gguftools.errors import EngineError, GGUFToolsError, UsageError
 from gguftools.recipes import PackageFile, installed_file, load_recipe, recipe_path
 
 if TYPE_CHECKING:
-    from gguftools.speculative.session import Session
     from gguftools.speculative.stats import Report
+    from gguftools.speculative.streaming import AnyReply, AnySession
 
 COMMANDS = {
     "/exit": "leave (also Ctrl-D, or Ctrl-C twice)",
     "/clear": "forget the conversation",
     "/regen": "answer the last message again",
     "/stats": "numbers of the last reply",
+    "/restart": "start the server of --engine server again",
     "/help": "this list; Alt-Enter starts a new line, Ctrl-C ends a reply",
 }
 
@@ -43,26 +45,41 @@ COMMANDS = {
 class Conversation:
     """What was said so far."""
 
-    session: Session
+    session: AnySession
     how: ReplyOptions
+    where: ServerOptions
     show: bool
     messages: list[dict[str, str]] = field(default_factory=list)
     turns: list[TurnJSON] = field(default_factory=list)
     last: Report | None = None
+    warned: set[str] = field(default_factory=set)
 
     def say(self, text: str, history: Sequence[dict[str, str]]) -> None:
-        """Answer `text` after `history`; an error leaves the conversation as it was."""
+        """Answer `text` after `history`; what an error interrupts is kept as far as it came."""
         asked = [*history, {"role": "user", "content": text}]
         turns = [*system_turn(self.how), *asked]
         reply = self.session.reply(turns, self.how.n_predict, stop=self.how.stop)
-        stream(reply, self.how, show=self.show)
-        drafter = self.session.drafter_name
-        self.turns.append(TurnJSON(prompt=text, **reply_json(reply, drafter)))
+        try:
+            stream(reply, self.how, show=self.show)
+        except EngineError:
+            if reply.text:
+                self._keep(reply, asked)
+            raise
+        self._keep(reply, asked)
         if reply.stop_reason == "cancelled" and not reply.text:
             return
-        self.messages = [*asked, {"role": "assistant", "content": reply.text}]
-        self.last = reply.report
-        render.aside(stats_line(reply.report, drafter))
+        render.aside(stats_line(reply.report, self.session.drafter_name))
+        for trap in traps(self.session, reply, self.where):
+            if trap not in self.warned:
+                self.warned.add(trap)
+                render.note(trap)
+
+    def _keep(self, reply: AnyReply, asked: list[dict[str, str]]) -> None:
+        answer = reply_json(reply, self.session.drafter_name)
+        self.turns.append(TurnJSON(prompt=asked[-1]["content"], **answer))
+        if reply.text or reply.stop_reason != "cancelled":
+            self.messages = [*asked, {"role": "assistant", "content": reply.text}]
+            self.last = reply.report
 
     def obey(self, command: str) -> bool:
         """Carry out a slash command; False to leave."""
@@ -73,9 +90,11 @@ class Conversation:
             self.say(asked["content"], before)
         elif command == "/stats" and self.last is not None:
             stats_table(self.last)
+        elif command == "/restart":
+            restart(self.session)
         elif command == "/help":
             for name, text in COMMANDS.items():
-                click.echo(f"{name:<8}{text}", err=True)
+                click.echo(f"{name:<10}{text}", err=True)
         elif command in ("/regen", "/stats"):
             render.note("nothing was said yet")
         elif command != "/exit":
@@ -86,15 +105,17 @@ class Conversation:
 @click.command(short_help="Talk with a model.")
 @click.argument("target", type=FILE, required=False)
 @engine_options
+@server_options
 @json_option
 @color_option
 def chat(
     target: Path | None,
     how: ReplyOptions,
     engine: EngineOptions,
+    where: ServerOptions,
     as_json: bool,
 ) -> int:
-    """Talk with the model TARGET, or with the demo model if it is installed.
+    """Talk with the model TARGET, with the server at --url, or with the demo model.
 
     After each reply a line says how fast it was and what the drafts brought. Ctrl-C ends a reply.
     Piped input is one message a line; --json then prints all turns at the end.
@@ -105,17 +126,26 @@ def chat(
       gguftools chat model.gguf --draft small.gguf
       gguftools chat model.gguf --mtp --show-drafts
       gguftools chat model.gguf --system "Answer in French." --temp 0
+      gguftools chat --url http://127.0.0.1:8080
       printf 'Hello\\nTell me more\\n' | gguftools chat model.gguf --json
     """
-    target = target or _demo_model()
-    with opened_session(target, engine) as session:
-        talk = Conversation(session, how, show=not as_json)
-        code = _converse(talk, interactive=sys.stdin.isatty(), as_json=as_json)
+    if where.url is None:
+        target = target or _demo_model()
+    with opened_engine(target, engine, where) as session:
+        talk = Conversation(session, how, where, show=not as_json)
+        try:
+            code = _converse(talk, interactive=sys.stdin.isatty(), as_json=as_json)
+        except EngineError:
+            if as_json and talk.turns:
+                _print_json(talk, str(target or where.url))
+            raise
     if as_json:
-        render.json_object(
-            ChatJSON(schema="gguftools.chat/1", target=str(target), turns=talk.turns)
-        )
+        _print_json(talk, str(target or where.url))
     return code
+
+
+def _print_json(talk: Conversation, target: str) -> None:
+    render.json_object(ChatJSON(schema="gguftools.chat/1", target=target, turns=talk.turns))
 
 
 def _converse(talk: Conversation, *, interactive: bool, as_json: bool) -> int:
@@ -146,7 +176,9 @@ def _converse(talk: Conversation, *, interactive: bool, as_json: bool) -> int:
             if not interactive:
                 raise
             render.note(f"error: {err}")
-            if talk.messages:
+            if ended(talk.session, talk.where):
+                render.note("/restart starts the server again, /regen then asks again")
+            elif talk.messages:
                 render.note("/clear starts a new conversation")
 
 

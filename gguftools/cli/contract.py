@@ -72,17 +72,20 @@ class InspectJSON(TypedDict):
 class ShareJSON(TypedDict):
     """What one drafter did in a reply: rounds it drafted in, tokens sent to the target and kept."""
 
-    n_rounds: int
+    n_rounds: int | None
     n_draft: int
     n_accepted: int
 
 
 class ReplyJSON(TypedDict):
-    """What one reply cost and what its drafts brought; positions count from the first draft."""
+    """What one reply cost and what its drafts brought; positions count from the first draft.
+
+    A llama-server keeps some of it to itself: unknown is null or empty.
+    """
 
     text: str
     token_ids: list[int]
-    stop_reason: Literal["eog", "stop", "length", "context", "cancelled"]
+    stop_reason: Literal["eog", "stop", "length", "context", "cancelled", "error"]
     n_prompt: int
     n_tokens: int
     seconds_prompt: float
@@ -95,8 +98,8 @@ class ReplyJSON(TypedDict):
     drafted_by_position: list[int]
     accepted_by_position: list[int]
     n_draft_histogram: dict[str, int]
-    seconds_draft: float
-    seconds_verify: float
+    seconds_draft: float | None
+    seconds_verify: float | None
     by_drafter: dict[str, ShareJSON]
 
 
@@ -112,10 +115,23 @@ class EqualityJSON(TypedDict):
     noise: float | None
 
 
+class RunSettingsJSON(TypedDict):
+    """What a reply was asked for with; of a server at --url only what was sent is known."""
+
+    engine: Literal["inprocess", "server"]
+    target: str | None
+    draft: str | None
+    temp: float
+    draft_max: int | None
+    draft_min: int | None
+    draft_p_min: float | None
+
+
 class RunJSON(ReplyJSON):
     """`gguftools run --json`; `verify` is null without --verify."""
 
     schema: Literal["gguftools.run/1"]
+    settings: RunSettingsJSON
     verify: EqualityJSON | None
 
 

@@ -241,24 +241,41 @@ def engine_options(command: Callable[..., int]) -> Callable[..., int]:
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> int:
-        flags = {name: values.pop(name) for name in ("mtp", "ngram", "no_draft")}
-        drafter, ngram_first = _drafters(values["drafter"], values["draft"], **flags)
-        values |= {"drafter": drafter, "ngram_first": ngram_first}
-        values |= {name: values[name] or () for name in ("device", "device_draft")}
-        if values["n_keep"] and not values["context_shift"]:
-            raise UsageError("--keep does nothing without --context-shift")
-        values["seed"] = None if values["seed"] < 0 else values["seed"]
+        engine = _engine(values)
         values["n_predict"] = _n_predict(values["n_predict"])
-        if values["draft_min"] > values["draft_max"]:
-            raise UsageError("--draft-min must not be above --draft-max")
-        values["sampling"] = {name: values.pop(name) for name in _CHAIN}
-        engine = EngineOptions(**{f.name: values.pop(f.name) for f in fields(EngineOptions)})
         how = ReplyOptions(**{f.name: values.pop(f.name) for f in fields(ReplyOptions)})
         return command(engine=engine, how=how, **values)
 
     for option in reversed((*_REPLY, *_DRAFTING, *_SAMPLING, *_ENGINE)):
         wrapper = option(wrapper)
     return wrapper
+
+
+def model_options(command: Callable[..., int]) -> Callable[..., int]:
+    """The options of the engine alone, handed over as `engine`."""
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> int:
+        return command(engine=_engine(values), **values)
+
+    for option in reversed((*_DRAFTING, *_SAMPLING, *_ENGINE)):
+        wrapper = option(wrapper)
+    return wrapper
+
+
+def _engine(values: dict[str, Any]) -> EngineOptions:
+    """Takes the options of the engine out of all that was given."""
+    flags = {name: values.pop(name) for name in ("mtp", "ngram", "no_draft")}
+    drafter, ngram_first = _drafters(values["drafter"], values["draft"], **flags)
+    values |= {"drafter": drafter, "ngram_first": ngram_first}
+    values |= {name: values[name] or () for name in ("device", "device_draft")}
+    if values["n_keep"] and not values["context_shift"]:
+        raise UsageError("--keep does nothing without --context-shift")
+    values["seed"] = None if values["seed"] < 0 else values["seed"]
+    if values["draft_min"] > values["draft_max"]:
+        raise UsageError("--draft-min must not be above --draft-max")
+    values["sampling"] = {name: values.pop(name) for name in _CHAIN}
+    return EngineOptions(**{f.name: values.pop(f.name) for f in fields(EngineOptions)})
 
 
 def _n_predict(n: int) -> int:

@@ -71,6 +71,7 @@ def pair(target: str, drafts: tuple[str, ...], asked: PairOptions, as_json: bool
 
 def _measured(pairs: list[Pair], target: Header, question: Question) -> list[Pair]:
     """The pairs with the first few of them measured, in their new order."""
+    from gguftools.bench.prompt_set import task_texts
     from gguftools.speculative.measure import measure_pair
 
     done: list[Pair] = []
@@ -83,7 +84,10 @@ def _measured(pairs: list[Pair], target: Header, question: Question) -> list[Pai
         setup = setup_for(pair.kind, target, draft, question)
         render.note(f"measuring {name_of(pair)}, about {SECONDS_MEASURED} seconds")
         try:
-            found = measure_pair(pair, setup, seconds=SECONDS_MEASURED, n_ctx=question.launch.n_ctx)
+            found = measure_pair(
+                pair, setup, task_texts(setup.task or "chat"), seconds=SECONDS_MEASURED,
+                n_ctx=question.launch.n_ctx,
+            )  # fmt: skip
         except GGUFToolsError as err:
             render.note(f"{name_of(pair)} is not measured: {err}")
         else:

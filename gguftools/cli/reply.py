@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -18,11 +19,12 @@ from gguftools.cli.contract import EqualityJSON, ReplyJSON, ShareJSON
 from gguftools.cli.engine_options import EngineOptions, ReplyOptions
 from gguftools.errors import EngineError, SourceError
 from gguftools.speculative.stats import Report
+from gguftools.speculative.streaming import AnyReply, AnySession
 
 if TYPE_CHECKING:
     from gguftools.speculative.equality import Equality
     from gguftools.speculative.llama import Model
-    from gguftools.speculative.reply import Reply
+    from gguftools.speculative.plan import Settings
     from gguftools.speculative.session import Session
 
 _RUN_EXTRA = frozenset({"jinja2", "llama_cpp", "prompt_toolkit"})
@@ -40,14 +42,12 @@ def run_extra() -> Iterator[None]:
         raise EngineError(f"{err.name} is not installed", hint=hint) from err
 
 
-@contextmanager
-def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
-    """The engine with its models loaded. llama.cpp is imported here and not before."""
-    with run_extra():
-        from gguftools.speculative.plan import Settings
-        from gguftools.speculative.sampling import Chain
-        from gguftools.speculative.session import open_session
-    settings = Settings(
+def settings_of(target: Path, options: EngineOptions) -> Settings:
+    """What a session is made from."""
+    from gguftools.speculative.plan import Settings
+    from gguftools.speculative.sampling import Chain
+
+    return Settings(
         target=target,
         draft=options.draft,
         drafter=options.drafter,
@@ -71,7 +71,14 @@ def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
         chain=Chain(**options.sampling),
         seed=options.seed,
     )
-    with open_session(settings) as session:
+
+
+@contextmanager
+def opened_session(target: Path, options: EngineOptions) -> Iterator[Session]:
+    """The engine with its models loaded. llama.cpp is imported here and not before."""
+    with run_extra():
+        from gguftools.speculative.session import open_session
+    with open_session(settings_of(target, options)) as session:
         for remark in session.notes:
             render.note(remark)
         yield session
@@ -82,7 +89,7 @@ def system_turn(how: ReplyOptions) -> list[dict[str, str]]:
     return [{"role": "system", "content": how.system}] if how.system is not None else []
 
 
-def stream(reply: Reply, how: ReplyOptions, *, show: bool) -> None:
+def stream(reply: AnyReply, how: ReplyOptions, *, show: bool) -> None:
     """Take the whole reply, writing it as it comes; Ctrl-C ends the reply, not the program."""
     ends_line = True
     try:
@@ -106,7 +113,7 @@ def stream(reply: Reply, how: ReplyOptions, *, show: bool) -> None:
         )
 
 
-def _write_trace(path: Path, reply: Reply) -> None:
+def _write_trace(path: Path, reply: AnyReply) -> None:
     """Append the rounds of a reply."""
     try:
         with path.open("a", encoding="utf-8") as file:
@@ -117,7 +124,7 @@ def _write_trace(path: Path, reply: Reply) -> None:
 
 
 @contextmanager
-def _stopped_by_interrupt(reply: Reply) -> Iterator[None]:
+def _stopped_by_interrupt(reply: AnyReply) -> Iterator[None]:
     """The first Ctrl-C asks the reply to stop; a second one is KeyboardInterrupt as usual."""
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -131,7 +138,7 @@ def _stopped_by_interrupt(reply: Reply) -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def reply_json(reply: Reply, drafter: str) -> ReplyJSON:
+def reply_json(reply: AnyReply, drafter: str) -> ReplyJSON:
     """The reply for `--json`."""
     report = reply.report
     return ReplyJSON(
@@ -159,6 +166,16 @@ def reply_json(reply: Reply, drafter: str) -> ReplyJSON:
             for name, share in report.by_drafter.items()
         },
     )
+
+
+def compared(session: AnySession, reply: AnyReply) -> tuple[Equality, Model]:
+    """A greedy reply of our own engine beside plain decoding, and the model that both are of."""
+    from gguftools.speculative.reply import Reply
+    from gguftools.speculative.session import Session
+
+    assert isinstance(session, Session)
+    assert isinstance(reply, Reply)
+    return session.compare_with_plain(reply), session.model
 
 
 def equality_json(equality: Equality | None) -> EqualityJSON | None:
@@ -202,7 +219,8 @@ def stats_line(report: Report, drafter: str) -> str:
             for name, share in report.by_drafter.items()
             if share.n_draft
         ]
-        parts.append(f"draft lengths {_lengths(report.n_draft_histogram)}")
+        if report.n_draft_histogram:
+            parts.append(f"draft lengths {_lengths(report.n_draft_histogram)}")
     elif drafter != "none":
         parts.append(f"{drafter}: nothing drafted")
     return ", ".join(parts)
@@ -214,18 +232,27 @@ def stats_table(report: Report) -> None:
         [
             ("prompt", f"{report.n_prompt} tokens in {report.seconds_prompt:.2f} s"),
             ("reply", f"{report.n_tokens} tokens in {report.seconds_decode:.2f} s"),
-            ("drafting", f"{report.seconds_draft:.2f} s"),
-            ("verifying", f"{report.seconds_verify:.2f} s"),
+            ("drafting", _seconds(report.seconds_draft)),
+            ("verifying", _seconds(report.seconds_verify)),
             ("tokens/round", render.rate(report.tokens_per_round)),
         ]
     )
-    positions = zip(report.drafted_by_position, report.accepted_by_position, strict=True)
+    positions = zip_longest(report.drafted_by_position, report.accepted_by_position)
     rows = [
-        (str(i), str(drafted), str(accepted), render.ratio(accepted / drafted if drafted else None))
+        (
+            str(i),
+            "-" if drafted is None else str(drafted),
+            str(accepted),
+            render.ratio(accepted / drafted if drafted else None),
+        )
         for i, (drafted, accepted) in enumerate(positions, 1)
     ]
     if rows:
         render.table(("position", "drafted", "accepted", ""), rows, right=(0, 1, 2, 3))
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
 
 
 def _lengths(histogram: dict[int, int]) -> str:

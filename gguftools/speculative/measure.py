@@ -25,38 +25,9 @@ _DRAFTERS: dict[str, DrafterName] = {
     "draft-simple": "draft", "draft-mtp": "mtp", NGRAM: "ngram"
 }  # fmt: skip
 LENGTHS = (0, 1, 2, 4, 8)  # draft lengths tried in turn, so that a slow second hits all of them
-_N_PREDICT = 256
+N_PREDICT = 256
 _SD_TIMES = 0.05  # of the log of a speedup: medians of a few dozen passes, here (docs/log.md)
 _N_COLD = 5  # the first rounds of a session warm caches up
-PROMPTS = {
-    "code": (
-        "Write a Python function that returns the prime numbers below n.",
-        "Write a SQL query that lists each customer with the number of their orders.",
-        "Write a C function that reverses a linked list.",
-    ),
-    "chat": (
-        "What should I think of before I adopt a dog?",
-        "Explain to a child why the sky is blue.",
-        "Give me three ideas for a rainy afternoon.",
-    ),
-    "prose": (
-        "Tell a story about a clockmaker who lost an hour.",
-        "Describe a harbour at dawn.",
-        "Write a letter from a sailor to his brother.",
-    ),
-    "json": (
-        "List four planets as a JSON array of objects with name, radius_km and moons.",
-        "Write a JSON object that describes a library book with its author and year.",
-        "Write a JSON schema for a postal address.",
-    ),
-    "rewrite": (
-        "Repeat this text and correct its spelling: The wether was fine and the boats were alredy "
-        "out when the bell of the old chapel rang seven times over the sleepy harbour.",
-        "Repeat this text in the past tense: The ferry leaves the pier at noon, crosses the bay in "
-        "an hour and brings the mail to the three small islands.",
-        "Copy this list and number it: apples, pears, plums, cherries, grapes, figs, dates.",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +86,9 @@ class Sweep:
         """There is no other drafter."""
 
 
-def measure_pair(pair: Pair, setup: Setup, *, seconds: float, n_ctx: int | None) -> Prediction:
+def measure_pair(
+    pair: Pair, setup: Setup, prompts: Sequence[str], *, seconds: float, n_ctx: int | None
+) -> Prediction:
     """What the pair brings on this machine, from about so many seconds of its work.
 
     The model is loaded first, which is not counted. EngineError and the like as from a session.
@@ -130,7 +103,7 @@ def measure_pair(pair: Pair, setup: Setup, *, seconds: float, n_ctx: int | None)
         chain=Chain() if setup.temperature is None else Chain(temp=setup.temperature),
     )
     with open_session(settings) as session:
-        return predicted(measure(session, setup.task or "chat", seconds, perf_counter), setup)
+        return predicted(measure(session, prompts, seconds, perf_counter), setup)
 
 
 def predicted(found: Measured, setup: Setup) -> Prediction:
@@ -148,15 +121,24 @@ def predicted(found: Measured, setup: Setup) -> Prediction:
     return predict_from_measured(costs, kept, setup=seen, spread=spread)
 
 
-def measure(session: Session, task: str, seconds: float, clock: Callable[[], float]) -> Measured:
-    """Write replies to the prompts of a task for about so many seconds."""
+def measure(
+    session: Session,
+    prompts: Sequence[str],
+    seconds: float,
+    clock: Callable[[], float],
+    *,
+    n_predict: int = N_PREDICT,
+    raw: bool = False,
+) -> Measured:
+    """Write replies to these prompts for about so many seconds."""
     end, whole = clock() + seconds, session.engine
     most = whole.drafter.n_max if whole.drafter is not None else 0
     sweep = Sweep([n for n in LENGTHS if n <= min(most, session.settings.draft_max)])
     session.engine = replace(whole, controller=sweep)
     try:
-        for prompt in cycle(PROMPTS[task]):
-            reply = session.reply([{"role": "user", "content": prompt}], _N_PREDICT)
+        for prompt in cycle(prompts):
+            turns = [{"role": "user", "content": prompt}]
+            reply = session.reply(prompt if raw else turns, n_predict, raw=raw)
             for _ in reply:
                 if clock() > end:
                     reply.stop()

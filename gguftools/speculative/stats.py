@@ -39,14 +39,17 @@ class Step:
 class Share:
     """What one drafter did in a reply: rounds it drafted in, its tokens sent and kept."""
 
-    n_rounds: int
+    n_rounds: int | None
     n_draft: int
     n_accepted: int
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a reply cost and what its drafts brought. Seconds and counts; see docs for the JSON."""
+    """What a reply cost and what its drafts brought. Seconds and counts; see docs for the JSON.
+
+    What an engine keeps to itself is None or empty.
+    """
 
     n_prompt: int
     n_tokens: int
@@ -59,8 +62,8 @@ class Report:
     drafted_by_position: tuple[int, ...]
     accepted_by_position: tuple[int, ...]
     n_draft_histogram: dict[int, int]
-    seconds_draft: float
-    seconds_verify: float
+    seconds_draft: float | None
+    seconds_verify: float | None
     by_drafter: dict[str, Share]
 
     @property
