@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gguftools.speculative.sampling import Chain, Distribution
+from gguftools.speculative.sampling import Chain, Table
 from tests.models.chain import Chain as Matrix
 from tests.models.chain import disagreeing, perturbed, random_chain
 from tests.models.engine import generate
@@ -19,8 +19,8 @@ GREEDY = Chain(temp=0)
 # A cycle through all tokens, and a draft that is wrong after three tokens in ten.
 CYCLE = random_chain(N_VOCAB, 5, predictable=1.0, peak=0.9)
 WRONG = disagreeing(CYCLE, 0.3, 6)
-# Half code-like, half prose-like.
-P = random_chain(N_VOCAB, 7)
+# Half code-like, half prose-like; a text at a low temperature still sees both.
+P = random_chain(N_VOCAB, 7, p_switch=0.1)
 Q = perturbed(P, 0.3, 8)
 
 # name of the case: target, kind of drafter, draft file
@@ -173,13 +173,14 @@ def sampled_rows(matrix: Matrix, chain: Chain) -> Matrix:
     """The matrix of next-token probabilities that a sampler makes of a chain."""
     rows = np.zeros_like(matrix)
     for i, row in enumerate(np.log(np.maximum(matrix, 1e-26)).astype(np.float32)):
-        d: Distribution = chain.distribution(row)
+        d = chain.distribution(row)
+        assert isinstance(d, Table)
         rows[i, d.ids] = d.p
     return rows
 
 
 def p_value_of_transitions(text: list[int], rows: Matrix) -> float:
-    """Chi-square of the observed bigrams; cells expecting fewer than 5 are merged per row."""
+    """Chi-square of the observed bigrams; the cells of a row are merged until each expects 5."""
     counts = np.zeros_like(rows)
     for before, after in pairwise(text):
         counts[before, after] += 1
@@ -187,12 +188,21 @@ def p_value_of_transitions(text: list[int], rows: Matrix) -> float:
     for observed, row in zip(counts, rows, strict=True):
         if observed[row == 0].sum():
             return 0.0
-        expected = row * observed.sum()
-        large = expected >= 5
-        cells = [*zip(observed[large], expected[large], strict=True)]
-        cells.append((observed[~large].sum(), expected[~large].sum()))
-        cells = [(o, e) for o, e in cells if e > 1]
-        if len(cells) > 1:
-            statistic += sum((o - e) ** 2 / e for o, e in cells)
-            freedom += len(cells) - 1
+        cells = merged(observed, row * observed.sum())
+        statistic += sum((o - e) ** 2 / e for o, e in cells)
+        freedom += max(len(cells) - 1, 0)
     return float(stats.chi2.sf(statistic, freedom))
+
+
+def merged(observed: Matrix, expected: Matrix) -> list[tuple[float, float]]:
+    """Counts and expectations of cells that expect at least 5 each, from the likeliest on."""
+    cells: list[tuple[float, float]] = []
+    o = e = 0.0
+    for i in np.argsort(-expected):
+        o, e = o + observed[i], e + expected[i]
+        if e >= 5:
+            cells.append((o, e))
+            o = e = 0.0
+    if cells:
+        cells[-1] = cells[-1][0] + o, cells[-1][1] + e
+    return cells

@@ -16,19 +16,25 @@ class GpuJSON(TypedDict):
 
 
 class MachineJSON(TypedDict):
-    """`unified`: the GPU uses the RAM. `n_cores` are those that this process may use."""
+    """`unified`: the GPU uses the RAM. `n_cores` are those that this process may use, of all."""
 
     ram_bytes: int | None
     ram_free_bytes: int | None
     n_cores: int
+    n_cores_all: int
     unified: bool
     gpus: list[GpuJSON]
 
 
 class BindingJSON(TypedDict):
-    """llama-cpp-python: can it offload to a GPU, draft with an MTP head, and on which devices."""
+    """llama-cpp-python: can it offload to a GPU, draft with an MTP head, and on which devices.
+
+    `llama_cpp` is the version of its library, empty if not known.
+    """
 
     build: str
+    llama_cpp: str
+    kinds: list[str]
     system: str
     gpu: bool
     mtp: bool
@@ -36,11 +42,17 @@ class BindingJSON(TypedDict):
 
 
 class ServerJSON(TypedDict):
-    """llama-server: `types` are the values of its --spec-type."""
+    """llama-server: `types` are the values of its --spec-type, `kinds` what it drafts with.
+
+    `build` is null where it does not say, `devices` are the accelerators that it finds.
+    """
 
     path: str
     version: str
+    build: int | None
     types: list[str]
+    kinds: list[str]
+    devices: list[str]
 
 
 class DoctorJSON(TypedDict):

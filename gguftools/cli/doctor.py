@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -11,11 +13,13 @@ import click
 from gguftools import __version__
 from gguftools.cli import render
 from gguftools.cli.options import color_option, json_option
+from gguftools.gguf.problem import Problem
 from gguftools.speculative.doctor import Binding, BindingDevice, Health, examine
 
 if TYPE_CHECKING:
     from gguftools.cli.contract_doctor import BindingJSON, DoctorJSON, GpuJSON, MachineJSON
     from gguftools.pairing.machine import Gpu, Machine
+    from gguftools.pairing.server_binary import Server
 
 
 @click.command(short_help="What can this machine draft with, and what is amiss?")
@@ -31,7 +35,7 @@ def doctor(as_json: bool) -> int:
       gguftools doctor
       gguftools doctor --json | jq -r '.binding.devices[].name'
     """
-    health = examine()
+    health = _with_bad_builds(examine())
     if as_json:
         render.json_object(_json(health))
     else:
@@ -39,18 +43,33 @@ def doctor(as_json: bool) -> int:
     return 0 if health.sound else 1
 
 
+def _with_bad_builds(health: Health) -> Health:
+    """With a problem for everything that the llama-server's build is known to do wrong."""
+    from gguftools.server.known_bad import bad_builds
+
+    server = health.server
+    if server is None or server.build is None or server.is_ik:
+        return health
+    found = tuple(
+        Problem("server-bad", "warning", f"build {server.build} {what}", "take another build")
+        for what in bad_builds(server.build, health.machine.backend)
+    )
+    return replace(health, problems=(*health.problems, *found))
+
+
 def _print(health: Health) -> None:
     machine, server = health.machine, health.server
     free = f"{render.n_bytes(machine.ram_free_bytes)} free of {render.n_bytes(machine.ram_bytes)}"
     rows: list[tuple[str, str | render.Cell]] = [
         ("gguftools", f"{__version__}, Python {platform.python_version()}"),
-        ("machine", f"{platform.system()} {platform.machine()}, {machine.n_cores} cores"),
+        ("machine", f"{platform.system()} {platform.machine()}, {_cores(machine)}"),
         ("memory", f"{free}{', shared with the GPU' if machine.unified else ''}"),
         *((f"GPU {i}", f"{gpu.name}, {render.n_bytes(gpu.free_bytes)} free of "
            f"{render.n_bytes(gpu.total_bytes)}") for i, gpu in enumerate(machine.gpus)),
         ("binding", _binding(health.binding)),
-        ("llama-server", f"{server.path}, {server.version}" if server else "none"),
-        ("", f"drafts with {', '.join(server.types)}" if server and server.types else ""),
+        ("", _features(health.binding)),
+        ("llama-server", _server(server, health.server_devices)),
+        ("", f"drafts with {_kinds(server.dialect.kinds)}" if server else ""),
     ]  # fmt: skip
     render.facts((label, value) for label, value in rows if value)
     for problem in health.problems:
@@ -60,12 +79,42 @@ def _print(health: Health) -> None:
             render.line(f"  {problem.hint}")
 
 
+def _cores(machine: Machine) -> str:
+    """Those that may be used, of how many."""
+    n_all = os.cpu_count() or machine.n_cores
+    of_all = f"{machine.n_cores} of {n_all} cores may be used"
+    return f"{machine.n_cores} cores" if machine.n_cores == n_all else of_all
+
+
 def _binding(binding: Binding | None) -> str:
     if binding is None:
         return "none that works"
     names = ", ".join(f"{d.name} ({d.description})" for d in binding.devices)
-    kinds = "draft model, MTP head, n-gram" if binding.mtp else "draft model, n-gram"
-    return f"{binding.build}, on {names or 'the CPU'}; drafts with {kinds}"
+    version = f" with llama.cpp {binding.llama_cpp}" if binding.llama_cpp else ""
+    kinds = _kinds(binding.kinds)
+    return f"{binding.build}{version}, on {names or 'the CPU'}; drafts with {kinds}"
+
+
+def _features(binding: Binding | None) -> str:
+    found = binding.features if binding is not None else ()
+    return f"uses {', '.join(found)}" if found else ""
+
+
+def _server(server: Server | None, devices: Sequence[str]) -> str:
+    if server is None:
+        return "none"
+    fork = "ik_llama.cpp " if server.is_ik else ""
+    return f"{server.path}, {fork}{server.version}, on {', '.join(devices) or 'the CPU'}"
+
+
+_KINDS = {
+    "draft-simple": "draft model", "draft-mtp": "MTP head", "draft-eagle3": "EAGLE-3",
+    "draft-dflash": "DFlash", "draft-dspark": "DSpark", "ngram": "n-gram",
+}  # fmt: skip
+
+
+def _kinds(kinds: Sequence[str]) -> str:
+    return ", ".join(_KINDS[kind] for kind in kinds)
 
 
 def _json(health: Health) -> DoctorJSON:
@@ -79,7 +128,10 @@ def _json(health: Health) -> DoctorJSON:
         "server": None if server is None else {
             "path": str(server.path),
             "version": server.version,
-            "types": list(server.types),
+            "build": server.build,
+            "types": list(server.dialect.types),
+            "kinds": list(server.dialect.kinds),
+            "devices": list(health.server_devices),
         },
         "problems": [
             {"code": p.code, "severity": p.severity, "message": p.message, "hint": p.hint}
@@ -93,6 +145,7 @@ def _machine_json(machine: Machine) -> MachineJSON:
         "ram_bytes": machine.ram_bytes,
         "ram_free_bytes": machine.ram_free_bytes,
         "n_cores": machine.n_cores,
+        "n_cores_all": os.cpu_count() or machine.n_cores,
         "unified": machine.unified,
         "gpus": _devices_json(machine.gpus),
     }
@@ -103,6 +156,8 @@ def _binding_json(binding: Binding | None) -> BindingJSON | None:
         return None
     return {
         "build": binding.build,
+        "llama_cpp": binding.llama_cpp,
+        "kinds": list(binding.kinds),
         "system": binding.system,
         "gpu": binding.gpu,
         "mtp": binding.mtp,

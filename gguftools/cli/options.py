@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 # A Path that need not exist: a missing file is exit code 3 with the reader's own words.
 FILE = click.Path(path_type=Path)
@@ -37,6 +38,12 @@ class Number(click.ParamType[int | float]):
             what = "a whole number" if self.kind is int else "a number"
             self.fail(f"{value!r} is not {what} from {self.low} to {self.high}.", param, ctx)
         return number
+
+
+def given(*names: str) -> bool:
+    """Whether one of these options stands on the command line."""
+    ctx = click.get_current_context()
+    return any(ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE for n in names)
 
 
 def json_option(command: Command) -> Command:

@@ -12,10 +12,11 @@ import click
 
 from gguftools.cli.options import Number
 from gguftools.errors import SourceError
+from gguftools.pairing.dialect import Dialect
 from gguftools.pairing.launch import Launch
 from gguftools.pairing.machine import Machine, parse_memory, read_machine
 from gguftools.pairing.ranking import Backend, Question, Task
-from gguftools.pairing.server_binary import find_server, known_flags
+from gguftools.pairing.server_binary import find_server, read_server
 
 N_MEASURED = 3
 
@@ -43,11 +44,12 @@ class PairOptions:
     def question(self) -> Question:
         """The same with this machine looked at."""
         backend, machine = self._machine()
-        server = find_server()
-        flags = known_flags(server) if server is not None else None
+        path = find_server()
+        server = read_server(path) if path is not None else None
         launch = Launch(
             self.n_ctx or None, gpu=backend != "cpu", cpu_moe=self.cpu_moe,
-            n_parallel=self.n_parallel, flags=flags,
+            n_parallel=self.n_parallel,
+            dialect=server.dialect if server is not None else Dialect(),
         )  # fmt: skip
         return Question(
             self.task, self.temp, backend, machine, launch, self.build, self.n_prompt,

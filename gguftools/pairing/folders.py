@@ -134,10 +134,11 @@ def small_file(path: Path, n_bytes_max: int) -> bytes | None:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError):
         return None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        return None
     with os.fdopen(handle, "rb") as file:
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return None
             content = file.read(n_bytes_max + 1)
         except OSError:
             return None

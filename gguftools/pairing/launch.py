@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gguftools.gguf.hparams import read_hparams
 from gguftools.gguf.reader import Header
+from gguftools.pairing.dialect import NGRAM, Dialect
 from gguftools.pairing.feature_draft import block_draft_max
+
+__all__ = ["NGRAM", "Launch", "Settings", "run_command", "server_command", "settings_for"]
 
 DRAFT_MAX_SIMPLE = 8
 DRAFT_MAX_DEFAULT = 3  # --spec-draft-n-max, common/common.h, b11434
 P_MIN_SIMPLE = 0.5
-NGRAM = "ngram"
-_NGRAM_TYPE = "ngram-mod"  # what --spec-default stands for, common/arg.cpp, b11434
 _PROMPT = "Once upon a time"
 _ALL_LAYERS = "99"
 
@@ -30,16 +31,13 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Where and how large a pair is started. `flags` are those that the llama-server at hand knows.
-
-    None: no llama-server was found, so that the flags are those of b11434.
-    """
+    """Where and how large a pair is started, spelled for the llama-server at hand, else b11434."""
 
     n_ctx: int | None = None
     gpu: bool = False
     cpu_moe: bool = False  # experts stay in RAM
     n_parallel: int = 1
-    flags: Set[str] | None = None
+    dialect: Dialect = Dialect()  # noqa: RUF009  frozen
 
 
 def settings_for(kind: str, head: Header) -> Settings:
@@ -65,43 +63,52 @@ def settings_for(kind: str, head: Header) -> Settings:
 
 def server_command(
     target: str, draft: str | None, kind: str, settings: Settings, launch: Launch | None = None
-) -> str:
-    """llama-server for one stream. --spec-type is explicit: its own guess is often wrong."""
-    launch = launch or Launch()
-    words = ["llama-server", "-m", _path(target)]
-    for names, value in _options(draft, kind, settings, launch):
-        if name := _spelled(names, launch.flags):
+) -> str | None:
+    """llama-server for one stream, None where the build at hand does not draft with that kind."""
+    words = server_words(target, draft, (kind,), settings, launch or Launch())
+    return None if words is None else shlex.join(["llama-server", *words])
+
+
+def server_words(
+    target: str,
+    draft: str | None,
+    kinds: Sequence[str],
+    settings: Settings | None,
+    launch: Launch,
+) -> list[str] | None:
+    """Its arguments, spelled as the build spells them; no kinds: plain decoding.
+
+    --spec-type is explicit: llama-server's own guess is often wrong.
+    """
+    settings = settings or Settings(0, 0, 0.0)
+    spelled = launch.dialect
+    drafting = spelled.speculation(
+        kinds, draft_max=settings.draft_max, draft_min=settings.draft_min,
+        draft_p_min=settings.draft_p_min,
+    )  # fmt: skip
+    if drafting is None:
+        return None
+    type_words, lengths = drafting
+    words = ["-m", _path(target), *type_words]
+    for option, value in _placement(draft, launch):
+        if name := spelled.name(option):
             words += [name, value] if value else [name]
-    return shlex.join([*words, "-np", str(launch.n_parallel)])
+    n_parallel = [spelled.name("n-parallel") or "-np", str(launch.n_parallel)]
+    return [*words, *lengths, *n_parallel]
 
 
-def _options(
-    draft: str | None, kind: str, settings: Settings, launch: Launch
-) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each option by its names, the newest first. The old ones are errors in new builds."""
-    yield ("--spec-type",), _NGRAM_TYPE if kind == NGRAM else kind
+def _placement(draft: str | None, launch: Launch) -> Iterator[tuple[str, str]]:
+    """Options and their values, empty for a flag alone."""
     if launch.n_ctx:
-        yield ("-c",), str(launch.n_ctx)
+        yield "n-ctx", str(launch.n_ctx)
     if launch.gpu:
-        yield ("-ngl",), _ALL_LAYERS
+        yield "gpu-layers", _ALL_LAYERS
     if launch.cpu_moe:
-        yield ("-cmoe", "--cpu-moe"), ""
-    if kind == NGRAM:  # its own lengths are the tested ones: 48 to 64 tokens after 24 that match
-        return
+        yield "cpu-moe", ""
     if draft is not None:
-        yield ("-md",), _path(draft)
+        yield "draft", _path(draft)
         if launch.gpu:
-            yield ("-ngld",), _ALL_LAYERS
-    # All three, always: their defaults moved between builds (llama.cpp issue 25908).
-    yield ("--spec-draft-n-max", "--draft-max", "--draft"), str(settings.draft_max)
-    yield ("--spec-draft-n-min", "--draft-min"), str(settings.draft_min)
-    yield ("--spec-draft-p-min", "--draft-p-min"), f"{settings.draft_p_min:g}"
-
-
-def _spelled(names: tuple[str, ...], flags: Set[str] | None) -> str | None:
-    if flags is None:
-        return names[0]
-    return next((name for name in names if name in flags), None)
+            yield "gpu-layers-draft", _ALL_LAYERS
 
 
 def run_command(

@@ -40,7 +40,9 @@ def translated(url: str) -> Iterator[None]:
         hint = "is it running, and is this its host and port?"
         raise LostError(f"nothing answers there: {_reason(err)}", where=url, hint=hint) from err
     except httpx2.TimeoutException as err:
-        what = "cannot be reached" if isinstance(err, httpx2.ConnectTimeout) else "stopped answering"
+        what = (
+            "cannot be reached" if isinstance(err, httpx2.ConnectTimeout) else "stopped answering"
+        )
         raise EngineError(f"{what} in time", where=url) from err
     except httpx2.InvalidURL as err:
         raise UsageError(f"not an address: {err}", where=url) from err

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gguftools.gguf.problem import Problem
+from gguftools.pairing.dialect import NGRAM
 from gguftools.pairing.machine import Machine, read_machine
-from gguftools.pairing.server_binary import Server, find_server, read_server
+from gguftools.pairing.server_binary import Server, find_server, list_devices, read_server
 
 BINDING = "llama-cpp-python==0.3.36"
 _PROBE_SECONDS = 60.0
@@ -35,11 +37,22 @@ class Binding:
     """The llama-cpp-python at hand. `system` is llama.cpp's own line of CPU features."""
 
     build: str
+    llama_cpp: str
     system: str
     gpu: bool
     amx: bool
     mtp: bool
     devices: tuple[BindingDevice, ...]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What it drafts with; by the names that llama-server has for it."""
+        return ("draft-simple", *(("draft-mtp",) if self.mtp else ()), NGRAM)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What of the CPU it uses, in llama.cpp's names."""
+        return tuple(re.findall(r"(\w+) = 1", self.system))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,7 @@ class Health:
     machine: Machine
     binding: Binding | None
     server: Server | None
+    server_devices: tuple[str, ...]
     problems: tuple[Problem, ...]
 
     @property
@@ -62,8 +76,10 @@ def examine() -> Health:
     machine, path = read_machine(), find_server()
     binding, why = _probe()
     server = read_server(path) if path is not None else None
-    found = [*_binding_problems(binding, why, machine), *_server_problems(path, server)]
-    return Health(machine, binding, server, (*found, *_machine_problems(machine)))
+    devices = list_devices(server) if server is not None else ()
+    found = [*_binding_problems(binding, why, machine),
+             *_server_problems(path, server, devices, machine)]  # fmt: skip
+    return Health(machine, binding, server, devices, (*found, *_machine_problems(machine)))
 
 
 def _probe() -> tuple[Binding | None, str]:
@@ -106,6 +122,18 @@ def _binding_problems(binding: Binding | None, why: str, machine: Machine) -> It
             "this build has AMX kernels, which crash when GCC 12 compiled them: they are not used",
             "to build without: CMAKE_ARGS=-DGGML_NATIVE=OFF",
         )  # fmt: skip
+    if unused := sorted(_cpu_features() - set(binding.features)):
+        yield Problem(
+            "binding-cpu", "warning",
+            f"this CPU has {' and '.join(unused)}, and {binding.build} was built without: it is "
+            "several times slower",
+            f"CMAKE_ARGS=-DGGML_NATIVE=on pip install --force-reinstall --no-cache-dir {BINDING}",
+        )  # fmt: skip
+    if binding.build.rpartition(" ")[2] != BINDING.rpartition("=")[2]:
+        yield Problem(
+            "binding-version", "info", f"gguftools was tested with {BINDING}, not {binding.build}",
+            f"pip install {BINDING}",
+        )  # fmt: skip
     kind = machine.backend
     if kind != "cpu" and not binding.gpu:
         flag = _GPU_FLAGS[kind]
@@ -116,7 +144,15 @@ def _binding_problems(binding: Binding | None, why: str, machine: Machine) -> It
         )  # fmt: skip
 
 
-def _server_problems(path: Path | None, server: Server | None) -> Iterator[Problem]:
+def _cpu_features() -> set[str]:
+    """Those of this CPU without which llama.cpp crawls; empty where the system does not say."""
+    flags = set(re.findall(r"\b(avx2|fma)\b", _text("/proc/cpuinfo")))
+    return {flag.upper() for flag in flags}
+
+
+def _server_problems(
+    path: Path | None, server: Server | None, devices: Sequence[str], machine: Machine
+) -> Iterator[Problem]:
     if path is None:
         yield Problem(
             "server", "info", "no llama-server was found: EAGLE-3, DFlash and DSpark need one",
@@ -126,16 +162,29 @@ def _server_problems(path: Path | None, server: Server | None) -> Iterator[Probl
         yield Problem(
             "server", "warning", f"{path} does not answer --help as llama-server does", ""
         )
-    elif not server.types:
+    elif not server.dialect.types:
         yield Problem(
             "server-old", "warning",
             f"{path} has no --spec-type: it drafts with a draft model only",
             "take a build of llama.cpp from b11434 on",
         )  # fmt: skip
+    if server is not None and machine.backend != "cpu" and not devices:
+        yield Problem(
+            "server-gpu", "warning",
+            f"there is a GPU, and {path} finds none: it was built without {machine.backend}, or "
+            "its driver is missing",
+            f"take a build for {machine.backend}",
+        )  # fmt: skip
 
 
 def _machine_problems(machine: Machine) -> Iterator[Problem]:
-    if re.search("microsoft", _first_line("/proc/version"), re.IGNORECASE):
+    if machine.n_cores < (n_all := os.cpu_count() or 1):
+        yield Problem(
+            "cores", "info",
+            f"{machine.n_cores} of {n_all} cores may be used; more threads than that stall",
+            "gguftools takes so many; give other programs -t",
+        )  # fmt: skip
+    if re.search("microsoft", _text("/proc/version"), re.IGNORECASE):
         ram = machine.ram_bytes or 0
         yield Problem(
             "wsl2", "info", f"this is WSL2, to which Windows gives {ram / 1e9:.0f} GB of memory",
@@ -143,8 +192,10 @@ def _machine_problems(machine: Machine) -> Iterator[Problem]:
         )  # fmt: skip
 
 
-def _first_line(path: str) -> str:
+def _text(path: str) -> str:
+    """The start of a small file of the system's, empty where there is none."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")[:400]
+        with Path(path).open("rb") as file:
+            return file.read(1 << 13).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -6,6 +6,8 @@ A library for another CPU or driver can end the process that loads it, so that d
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 from gguftools.errors import EngineError
 from gguftools.speculative.devices import list_devices
@@ -19,6 +21,7 @@ def main() -> None:
     devices = list_devices()
     facts = {
         "build": build_name(),
+        "llama_cpp": _llama_cpp(),
         "system": lib.llama_print_system_info().decode("utf-8", "replace").strip(),
         "gpu": supports_gpu(),
         "amx": has_amx(),
@@ -34,6 +37,14 @@ def main() -> None:
         ],
     }
     print(json.dumps(facts))
+
+
+def _llama_cpp() -> str:
+    """The version of its llama.cpp, by the name of its library; empty if that does not say."""
+    folder = Path(lib.__file__).parent / "lib"
+    names = sorted(path.name for path in folder.glob("libllama.*"))
+    found = (re.search(r"\d+\.\d+\.\d+", name) for name in names)
+    return next((match[0] for match in found if match), "")
 
 
 def _has_mtp() -> bool:
