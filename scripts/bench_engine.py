@@ -24,8 +24,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from gguftools.speculative.controller import Controller
 from gguftools.speculative.llama import build_name
 from gguftools.speculative.plan import DrafterName, Settings
@@ -79,7 +77,9 @@ class Peer:
 
 def adaptive(session: Session) -> Controller:
     """As a session has one by default."""
-    return Controller(min(DRAFT_MAX, session.settings.draft_max), cost=session.predicted_cost())
+    made = session.unlearned(session.engine, min(DRAFT_MAX, session.settings.draft_max), 0)
+    assert isinstance(made.controller, Controller)
+    return made.controller
 
 
 def ours(
@@ -92,11 +92,10 @@ def ours(
     whole = session.engine
     controller = Controller(how, how) if isinstance(how, int) else how or adaptive(session)
     drafter = None if how == 0 else whole.drafter
-    rng = np.random.default_rng(seed)
-    session.engine = replace(whole, controller=controller, drafter=drafter, rng=rng)
+    session.engine = replace(whole, controller=controller, drafter=drafter)
     session.target.clear()
     messages = prompt if raw else [{"role": "user", "content": prompt}]
-    reply = session.reply(messages, n, raw=raw)
+    reply = session.reply(messages, n, raw=raw, seed=seed)
     for _ in reply:
         pass
     session.engine = whole

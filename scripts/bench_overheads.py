@@ -3,7 +3,7 @@
 python -m scripts.bench_overheads SMOLLM2 DRAFT BIG_VOCABULARY MTP [--json]
 
 SMOLLM2 with DRAFT and by itself, greedy and sampled; a model of 262144 tokens greedy; MTP a model
-with a head. A step's own time is what it takes outside llama_decode; medians over steps.
+with a head. A step's own time is what it takes outside llama.cpp; medians over steps.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gguftools.speculative.plan import DrafterName, Settings
 from gguftools.speculative.sampling import Chain
 from gguftools.speculative.session import Session, open_session
 
+CALLS = ("llama_get_logits", "llama_token_to_piece", "llama_vocab_is_eog")
 PROMPT = "Tell a story about a lighthouse keeper who finds a letter in a bottle."
 N_TOKENS = 96
 Figures = dict[str, float]
@@ -49,20 +50,21 @@ def main() -> None:
         parser.add_argument(name, type=Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    decode = Stopwatch()
-    lib.llama_decode = decode.around(lib.llama_decode)
+    watches = Stopwatch(), Stopwatch()
+    for name, watch in (("llama_decode", watches[0]), *((name, watches[1]) for name in CALLS)):
+        setattr(lib, name, watch.around(getattr(lib, name)))
     sampled = Chain(temp=0.8)
     found = {
-        "SmolLM2 plain, greedy": steps(decode, args.smollm2, None, "none", Chain(temp=0)),
-        "SmolLM2 plain, temp 0.8": steps(decode, args.smollm2, None, "none", sampled),
+        "SmolLM2 plain, greedy": steps(watches, args.smollm2, None, "none", Chain(temp=0)),
+        "SmolLM2 plain, temp 0.8": steps(watches, args.smollm2, None, "none", sampled),
         "SmolLM2 drafting 3, greedy": steps(
-            decode, args.smollm2, args.draft, "draft", Chain(temp=0), n_draft=3
+            watches, args.smollm2, args.draft, "draft", Chain(temp=0), n_draft=3
         ),
-        "SmolLM2 n-gram, greedy": steps(decode, args.smollm2, None, "ngram", Chain(temp=0)),
+        "SmolLM2 n-gram, greedy": steps(watches, args.smollm2, None, "ngram", Chain(temp=0)),
         "262144 tokens plain, greedy": steps(
-            decode, args.big_vocabulary, None, "none", Chain(temp=0)
+            watches, args.big_vocabulary, None, "none", Chain(temp=0)
         ),
-        "262144 tokens plain, temp 0.8": steps(decode, args.big_vocabulary, None, "none", sampled),
+        "262144 tokens plain, temp 0.8": steps(watches, args.big_vocabulary, None, "none", sampled),
         "prompt": prompt(args.mtp),
     }
     if args.json:
@@ -73,38 +75,39 @@ def main() -> None:
 
 
 def steps(
-    decode: Stopwatch, target: Path, draft: Path | None, kind: DrafterName, chain: Chain,
-    *, n_draft: int = 0,
+    watches: tuple[Stopwatch, Stopwatch], target: Path, draft: Path | None, kind: DrafterName,
+    chain: Chain, *, n_draft: int = 0,
 ) -> Figures:  # fmt: skip
-    """Milliseconds of a step: all of it, outside llama_decode, and in the controller."""
+    """Milliseconds of a step: all of it, outside llama.cpp or its decode, and in the controller."""
     settings = Settings(
         target, draft, kind, draft_max=n_draft or 8, draft_min=n_draft, chain=chain, n_ctx=2048,
         seed=1,
     )  # fmt: skip
+    decode, calls = watches
     judge = Stopwatch()
-    whole, own, judged = [], [], []
+    rounds: list[tuple[float, ...]] = []
     with open_session(settings) as session:
         controller = session.engine.controller
         for name in ("plan", "proceed", "n_verify", "observe"):
             setattr(controller, name, judge.around(getattr(controller, name)))
         reply = session.reply([{"role": "user", "content": PROMPT}], N_TOKENS)
-        n_seen, before = 0, (perf_counter(), decode.seconds, judge.seconds)
+        n_seen, before = 0, (perf_counter(), decode.seconds, calls.seconds, judge.seconds)
         for _ in reply:
             if len(reply.steps) == n_seen:
                 continue
-            now = perf_counter(), decode.seconds, judge.seconds
+            now = perf_counter(), decode.seconds, calls.seconds, judge.seconds
             n_new, n_seen = len(reply.steps) - n_seen, len(reply.steps)
-            total, inside, judging = (b - a for a, b in zip(before, now, strict=True))
             if n_seen > 8:  # after the prompt and the first few
-                whole.append(1e3 * total / n_new)
-                own.append(1e3 * (total - inside) / n_new)
-                judged.append(1e3 * judging / n_new)
+                rounds.append(tuple((b - a) / n_new for a, b in zip(before, now, strict=True)))
             before = now
+    own = median(total - inside - other for total, inside, other, _ in rounds)
+    whole = median(total for total, *_ in rounds)
     return {
-        "step_ms": median(whole),
-        "own_ms": median(own),
-        "share": median(own) / median(whole),
-        "controller_ms": median(judged),
+        "step_ms": 1e3 * whole,
+        "own_ms": 1e3 * own,
+        "share": own / whole,
+        "outside_decode_ms": 1e3 * median(total - inside for total, inside, *_ in rounds),
+        "controller_ms": 1e3 * median(judging for *_, judging in rounds),
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 # llama.cpp's OpenMP threads spin for their turn: with more of them than cores, as when something
@@ -13,8 +15,22 @@ import pytest
 
 from tests.models.markov import write_standard_set
 
+# A shell that runs the tests in the background has them ignore SIGINT, and all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The standard Markov set; never written to."""
     return write_standard_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What programs keep for later stays out of the user's own folder."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    os.environ.pop("XDG_CACHE_HOME")
+    if before is not None:
+        os.environ["XDG_CACHE_HOME"] = before

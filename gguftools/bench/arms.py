@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from gguftools.bench.measure import Measuring, Subject, measure, report_of
 from gguftools.bench.prompt_set import Prompt
-from gguftools.bench.report import PLAIN, BenchReport, Run
+from gguftools.bench.report import ADAPTIVE, PLAIN, BenchReport, Run
 from gguftools.bench.surroundings import our_builds
 from gguftools.bench.way import Answer, Way, run_of
 from gguftools.speculative.controller import Controller
@@ -16,8 +16,6 @@ from gguftools.speculative.llama import build_name
 from gguftools.speculative.measure import Sweep
 from gguftools.speculative.reply import Engine
 from gguftools.speculative.session import Session
-
-ADAPTIVE = "adaptive"
 
 
 @dataclass(frozen=True, slots=True)

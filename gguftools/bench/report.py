@@ -18,6 +18,7 @@ from gguftools.speculative.stats import Share
 
 REPORT_BYTES_MAX = 256 << 20
 PLAIN = "plain"
+ADAPTIVE = "adaptive"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gguftools.bench.report import PLAIN, BenchReport, Run
+from gguftools.bench.report import ADAPTIVE, PLAIN, BenchReport, Run
 from gguftools.bench.report import Arm as BenchArm
 from gguftools.explain.facts import Arm, Counts, Facts, add
 
@@ -15,7 +15,7 @@ def bench_facts(report: BenchReport) -> Facts:
     """The adaptive arm, else the fastest fixed one, with all arms beside it."""
     runs = {arm.name: add(_counts(run) for run in arm.runs) for arm in report.arms}
     arms = [a for arm in report.arms if (a := _arm(arm)) is not None]
-    arms.sort(key=lambda a: (a.draft_max is not None, -a.speedup))
+    arms.sort(key=lambda a: (a.name != ADAPTIVE, -a.speedup))
     chosen = arms[0] if arms else None
     length = chosen.draft_max if chosen else None
     # A llama-server does not tell drafting from verifying.

@@ -68,7 +68,7 @@ class Context:
         self._n_last = 0  # rows of the last decode that can still be given back
         self._mark: tuple[int, bytes] | None = None
         self._batch = _Batch(model.n_embd_out if self.is_mtp else 0)
-        self._views: dict[tuple[int, int], Floats] = {}
+        self._views: dict[tuple[int, int], list[Floats]] = {}
 
     @property
     def n_past(self) -> int:
@@ -79,8 +79,8 @@ class Context:
 
     def decode(
         self, tokens: Sequence[int], n_logits: int = 0, hidden: Floats | None = None
-    ) -> Floats:
-        """Append tokens; logits of the last `n_logits` of them, {n_logits, n_vocab}.
+    ) -> list[Floats]:
+        """Append tokens; a row of logits, {n_vocab}, for each of the last `n_logits` of them.
 
         The rows are valid until the next decode. An MTP context needs `hidden`, {n, n_embd_out}.
         On failure the cache is emptied, never left half full.
@@ -111,20 +111,25 @@ class Context:
         self._n_last = n
         if self._hidden is not None:
             pointer = lib_ext().llama_get_embeddings_nextn(self.ptr)
-            self._hidden.extend(self._rows(pointer, n, self.model.n_embd_out).copy())
+            rows = self._rows(pointer, n, self.model.n_embd_out)
+            self._hidden.extend(row.copy() for row in rows)
         if self.on_decode is not None:
             self.on_decode(n_out == 0)
 
-    def _rows(self, pointer: Any, n: int, width: int) -> Floats:
-        """A view of n rows of llama.cpp's memory; making one costs more than keeping it."""
+    def _rows(self, pointer: Any, n: int, width: int) -> list[Floats]:
+        """Views of n rows of llama.cpp's memory; making them costs more than keeping them."""
         if n == 0:
-            return np.empty((0, width), np.float32)
+            return []
         key = (ctypes.addressof(pointer.contents), n)
         if key not in self._views:
             if len(self._views) > 64:
                 self._views.clear()
-            self._views[key] = np.ctypeslib.as_array(pointer, (n, width))
+            self._views[key] = list(np.ctypeslib.as_array(pointer, (n, width)))
         return self._views[key]
+
+    def set_threads(self, n: int) -> None:
+        """Compute with so many from now on."""
+        lib.llama_set_n_threads(self.ptr, n, n)
 
     # -- going back
 
@@ -237,11 +242,11 @@ class Context:
             self._hidden_from += n
 
     def output_hidden(self) -> Floats:
-        """The hidden row of the last token decoded by an MTP context, {1, n_embd_out}."""
+        """The hidden row of the last token decoded by an MTP context, {n_embd_out}."""
         pointer = lib_ext().llama_get_embeddings_nextn_ith(self.ptr, -1)
         if not pointer:
             raise EngineError("llama.cpp gave no hidden row", where=str(self.model.path))
-        return self._rows(pointer, 1, self.model.n_embd_out).copy()
+        return self._rows(pointer, 1, self.model.n_embd_out)[0].copy()
 
     def set_head(self, head: int) -> None:
         """Choose which of several chained MTP heads the next decode runs."""
@@ -259,22 +264,18 @@ class _Batch:
 
     def __init__(self, n_embd: int) -> None:
         self.raw = lib.llama_batch_init(N_BATCH, 0, 1)
-        shape = (N_BATCH,)
-        self.token = np.ctypeslib.as_array(self.raw.token, shape)
-        self.pos = np.ctypeslib.as_array(self.raw.pos, shape)
-        self.logits = np.ctypeslib.as_array(self.raw.logits, shape)
-        np.ctypeslib.as_array(self.raw.n_seq_id, shape)[:] = 1
+        # A few numbers at a time: ctypes takes them faster than numpy.
+        self.token, self.pos, self.logits = self.raw.token, self.raw.pos, self.raw.logits
         for i in range(N_BATCH):
+            self.raw.n_seq_id[i] = 1
             self.raw.seq_id[i][0] = 0
         self.embd = np.zeros((N_BATCH, n_embd), np.float32) if n_embd else None
 
     def fill(self, tokens: Sequence[int], n_past: int, n_out: int, hidden: Floats | None) -> Any:
         n = len(tokens)
         self.raw.n_tokens = n
-        self.token[:n] = tokens
-        self.pos[:n] = range(n_past, n_past + n)
-        self.logits[: n - n_out] = 0
-        self.logits[n - n_out : n] = 1
+        for i, token in enumerate(tokens):
+            self.token[i], self.pos[i], self.logits[i] = token, n_past + i, i >= n - n_out
         if self.embd is not None:
             self.embd[:n] = hidden
             self.raw.embd = self.embd.ctypes.data_as(ctypes.POINTER(ctypes.c_float))

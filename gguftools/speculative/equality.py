@@ -86,5 +86,4 @@ def _last_row(target: Context, text: Sequence[int], n_before: int) -> Floats:
     """Logits after `text`, its tokens from n_before on decoded in one batch."""
     if target.n_past < n_before:
         target.decode(text[target.n_past : n_before])
-    row: Floats = target.decode(text[target.n_past :], 1)[0]
-    return row.copy()
+    return target.decode(text[target.n_past :], 1)[0].copy()

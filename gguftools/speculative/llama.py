@@ -152,6 +152,7 @@ class Model:
         self.bos = int(lib.llama_vocab_bos(self.vocab))
         self.eos = int(lib.llama_vocab_eos(self.vocab))
         self._pieces: dict[int, bytes] = {}
+        self._ends: dict[int, bool] = {}
 
     @property
     def adds_bos(self) -> bool:
@@ -181,7 +182,7 @@ class Model:
     def _spell(self, token: int, *, special: bool) -> bytes:
         size = 64
         while True:
-            buf = ctypes.create_string_buffer(size)
+            buf = (ctypes.c_char * size)()
             n = lib.llama_token_to_piece(self.vocab, token, buf, size, 0, special)
             if n >= 0:
                 return buf.raw[:n]
@@ -189,7 +190,9 @@ class Model:
 
     def is_eog(self, token: int) -> bool:
         """Whether the token ends a reply (EOS, EOT and their kin)."""
-        return bool(lib.llama_vocab_is_eog(self.vocab, token))
+        if token not in self._ends:
+            self._ends[token] = bool(lib.llama_vocab_is_eog(self.vocab, token))
+        return self._ends[token]
 
     def close(self) -> None:
         if self.ptr:

@@ -6,55 +6,79 @@ b11434). Rows are cut to the candidates before anything is exponentiated.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 import numpy.typing as npt
 
+from gguftools.errors import EngineError
+
 Floats = npt.NDArray[np.float32]
 
-_BLOCK = 64
-_NEGLIGIBLE = 18.0  # logits this far below the top weigh e^-18 each in a confidence
+_ROWS = 64  # of the table whose columns bound the k largest logits
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
-    """Probabilities `p` of the token ids `ids` (ascending); every other token has none."""
+class OneHot:
+    """All probability on one token: a greedy choice, or a guess that came without odds."""
+
+    token: int
+
+    def prob(self, token: int) -> float:
+        """Probability of one token."""
+        return float(token == self.token)
+
+    def probs(self, ids: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+        """Probabilities of some tokens."""
+        return np.equal(ids, self.token).astype(np.float64)
+
+    def sample(self, rng: Random) -> int:
+        """The token."""
+        return self.token
+
+    def without(self, draft: Distribution) -> OneHot:
+        """Itself: rounding leaves nothing else."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Probabilities `p` of the token ids `ids`, in any order; every other token has none."""
 
     ids: npt.NDArray[np.intp]
     p: npt.NDArray[np.float64]
 
     def prob(self, token: int) -> float:
         """Probability of one token."""
-        i = int(np.searchsorted(self.ids, token))
-        return float(self.p[i]) if i < len(self.ids) and self.ids[i] == token else 0.0
+        return float(self.p.dot(self.ids == token))
 
-    def sample(self, rng: np.random.Generator) -> int:
+    def probs(self, ids: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+        """Probabilities of some tokens."""
+        order = self.ids.argsort(kind="stable")
+        known = self.ids[order]
+        at = np.minimum(known.searchsorted(ids), len(known) - 1)
+        return np.where(known[at] == ids, self.p[order[at]], 0.0)
+
+    def sample(self, rng: Random) -> int:
         """Draw a token."""
-        if len(self.ids) == 1:
-            return int(self.ids[0])
-        cumulated = np.cumsum(self.p)
-        i = int(np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right"))
+        cumulated = self.p.cumsum()
+        i = int(cumulated.searchsorted(rng.random() * cumulated[-1], side="right"))
         return int(self.ids[min(i, len(self.ids) - 1)])
 
-    def without(self, draft: Distribution) -> Distribution:
+    def without(self, draft: Distribution) -> Table:
         """What is left after rejecting a token of `draft`: max(0, p - q), normalised.
 
         Leviathan et al. 2023. Falls back to p where rounding leaves nothing.
         """
-        at = np.minimum(np.searchsorted(draft.ids, self.ids), len(draft.ids) - 1)
-        q = np.where(draft.ids[at] == self.ids, draft.p[at], 0.0)
-        rest = np.maximum(self.p - q, 0.0)
+        rest = np.maximum(self.p - draft.probs(self.ids), 0.0)
         total = float(rest.sum())
-        return Distribution(self.ids, rest / total) if total > 0 else self
+        return Table(self.ids, rest / total) if total > 0 else self
 
 
-def one_hot(token: int) -> Distribution:
-    """All probability on one token."""
-    return Distribution(np.array([token]), np.array([1.0]))
+Distribution = OneHot | Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,47 +132,49 @@ class Chain:
         return self.filtered(self.adjusted(row, before))
 
     def filtered(self, row: Floats) -> Distribution:
-        """The same of an adjusted row: top-k, top-p, min-p and temperature."""
+        """The same of an adjusted row: top-k, top-p, min-p and temperature.
+
+        The tokens of top-p and of min-p are both the first of one order, so either may cut first;
+        only the share that top-p keeps is one of all tokens of top-k.
+        """
         if self.greedy:
-            return one_hot(int(row.argmax()))
-        ids = np.arange(len(row)) if not 0 < self.top_k < len(row) else _top_k(row, self.top_k)
-        z = row[ids].astype(np.float64)
-        z -= z.max()
+            return OneHot(int(row.argmax()))
+        if 0 < self.top_k < len(row):
+            ids = _top_k(row, self.top_k)
+            z = row[ids]
+        else:
+            ids, z = np.arange(len(row)), row.copy()
+        z -= np.maximum.reduce(z, initial=-np.inf)
+        weights = np.exp(z)
+        kept = (weights >= self.min_p).nonzero()[0]
         if self.top_p < 1:
-            keep = _top_p(z, self.top_p)
-            ids, z = ids[keep], z[keep]
-        if self.min_p > 0:
-            likely = z >= math.log(self.min_p)
-            ids, z = ids[likely], z[likely]
-        p = np.exp(z / self.temp)
-        return Distribution(ids, p / p.sum())
+            share = self.top_p * np.add.reduce(weights)
+            weights = weights[kept]
+            order = (-weights).argsort(kind="stable")
+            n = int(weights[order].cumsum().searchsorted(share)) + 1
+            kept = kept[order[:n]]
+        p = np.exp(z[kept].astype(np.float64) / self.temp)
+        if not p.size:
+            raise EngineError("the model gave logits that are no numbers")
+        return Table(ids[kept], p / np.add.reduce(p))
 
 
 def _top_k(row: Floats, k: int) -> npt.NDArray[np.intp]:
-    """Ids of the k largest logits, ascending; ties at the border go to the lower ids."""
-    n_blocks = len(row) // _BLOCK
-    candidates = np.arange(len(row))
-    if n_blocks > k:
-        # The k-th largest block maximum bounds the k-th largest logit from below.
-        tops = row[: n_blocks * _BLOCK].reshape(n_blocks, _BLOCK).max(axis=1)
-        candidates = np.flatnonzero(row >= np.partition(tops, n_blocks - k)[n_blocks - k])
-    order = np.argsort(-row[candidates], kind="stable")[:k]
-    return np.sort(candidates[order])
-
-
-def _top_p(z: npt.NDArray[np.float64], top_p: float) -> npt.NDArray[np.intp]:
-    """Places of the smallest set of top tokens whose probability reaches top_p, ascending."""
-    order = np.argsort(-z, kind="stable")
-    p = np.exp(z[order])
-    cumulated = np.cumsum(p) / p.sum()
-    n = int(np.searchsorted(cumulated, top_p)) + 1
-    return np.sort(order[:n])
+    """Ids of the k largest logits; ties at the border go to the lower ids."""
+    n_columns = len(row) // _ROWS
+    if n_columns <= k:
+        return (-row).argsort(kind="stable")[:k]
+    # The k-th largest of the maxima of all columns bounds the k-th largest logit from below.
+    tops = np.maximum.reduce(row[: _ROWS * n_columns].reshape(_ROWS, n_columns))
+    tops.partition(n_columns - k)
+    ids = (row >= tops[n_columns - k]).nonzero()[0]
+    best: npt.NDArray[np.intp] = ids[(-row[ids]).argsort(kind="stable")[:k]]
+    return best
 
 
 def confidence(row: Floats) -> tuple[int, float]:
     """The top token of a row and its probability at temperature 1; 0 where logits are NaN."""
     top = int(row.argmax())
-    near = row[row > row[top] - _NEGLIGIBLE]
-    if not near.size:
-        return top, 0.0
-    return top, 1.0 / float(np.exp(near - row[top]).sum())
+    weights = row - row[top]
+    total = float(np.exp(weights, out=weights).sum())
+    return top, 1.0 / total if total >= 1.0 else 0.0

@@ -15,8 +15,9 @@ class TextStream:
 
     def __init__(self, stop: Sequence[str] = ()) -> None:
         self._stop = [s for s in stop if s]
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = ""
+        self._n_begun_max = max((len(s) for s in self._stop), default=1) - 1
+        self._raw = b""  # the bytes of a character that is not whole yet
+        self._held = ""  # text that may begin a stop string
         self._n_tokens = 0
         self._whole = [(0, 0)]  # tokens and characters, wherever both end together
         self.text = ""
@@ -24,10 +25,12 @@ class TextStream:
 
     def feed(self, raw: bytes) -> str:
         """The text that this token completes; sets `stopped` at a stop string."""
-        decoded = self._held + self._decoder.decode(raw)
+        decoded = self._held + self._decode(raw)
         self._n_tokens += 1
-        if not self._decoder.getstate()[0]:
+        if not self._raw:
             self._whole.append((self._n_tokens, len(self.text) + len(decoded)))
+        if not self._stop:
+            return self._give(decoded, len(decoded))
         ends = [at for at in (decoded.find(s) for s in self._stop) if at >= 0]
         if ends:
             self.stopped = True
@@ -38,7 +41,7 @@ class TextStream:
         """What was held back at the end of the reply."""
         if self.stopped:
             return ""
-        decoded = self._held + self._decoder.decode(b"", final=True)
+        decoded = self._held + self._decode(b"", final=True)
         return self._give(decoded, len(decoded))
 
     @property
@@ -46,10 +49,16 @@ class TextStream:
         """Tokens and characters that the next turn can build on."""
         return max(point for point in self._whole if point[1] <= len(self.text))
 
+    def _decode(self, raw: bytes, *, final: bool = False) -> str:
+        """The characters that these bytes complete."""
+        raw = self._raw + raw
+        text, n = codecs.utf_8_decode(raw, "replace", final)
+        self._raw = raw[n:]
+        return text
+
     def _n_begun(self, text: str) -> int:
         """Length of the longest end of `text` with which a stop string begins."""
-        n_max = max((len(s) for s in self._stop), default=1) - 1
-        for n in range(min(n_max, len(text)), 0, -1):
+        for n in range(min(self._n_begun_max, len(text)), 0, -1):
             if any(s.startswith(text[-n:]) for s in self._stop):
                 return n
         return 0

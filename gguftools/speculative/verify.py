@@ -8,17 +8,16 @@ all of p on one token.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 
-import numpy as np
-
-from gguftools.speculative.sampling import Distribution, one_hot
+from gguftools.speculative.sampling import Distribution, OneHot
 
 
 def verify(
     tokens: Sequence[int],
     draft: Sequence[Distribution] | None,
     target: Callable[[int], Distribution],
-    rng: np.random.Generator,
+    rng: Random,
 ) -> tuple[int, int]:
     """How many of the drafted `tokens` to keep, and the target's own token after them.
 
@@ -27,7 +26,7 @@ def verify(
     """
     for i, token in enumerate(tokens):
         p = target(i)
-        q = one_hot(token) if draft is None else draft[i]
+        q = OneHot(token) if draft is None else draft[i]
         if rng.random() * q.prob(token) >= p.prob(token):
             return i, p.without(q).sample(rng)
     return len(tokens), target(len(tokens)).sample(rng)
