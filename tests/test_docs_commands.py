@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 # The log of development quotes commands of earlier days; cli.md is generated from the code.
 PAGES = [ROOT / "README.md", *(p for p in sorted(DOCS.glob("*.md"))
-         if p.name not in ("log.md", "cli.md"))]  # fmt: skip
+         if p.name not in ("log.md", "cli.md", "house.md"))]  # fmt: skip
 _FENCE = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(gguftools [^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)#\s]+)\)")
