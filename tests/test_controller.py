@@ -392,6 +392,43 @@ def test_costs_are_remembered_while_off_and_over_replies() -> None:
     assert [controller.plan(), controller.plan()] == [0, 0]
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.3, 3.0, 0.3])
+def test_a_later_reply_begins_with_one_plain_decode_or_two_where_the_scale_moved(
+    factor: float,
+) -> None:
+    controller = Controller(8)
+    trace = text([0.95] * 300, draft=0.02, row=0.02)
+    replay(trace, controller)
+    controller.new_reply()
+    moved = replace(trace, verify=[factor * s for s in trace.verify],
+                    draft=[factor * s for s in trace.draft])  # fmt: skip
+    lengths = [s.n_draft for s in replay(moved, controller)]
+    n_plain = next(i for i, n in enumerate(lengths) if n)
+    assert n_plain == (1 if factor < 1.5 and factor > 1 / 1.5 else 2)
+
+
+def test_an_allowance_lost_in_one_reply_does_not_keep_the_next_ones_off() -> None:
+    controller = Controller(8, acceptance=0.9)
+    replay(text([0.0] * 60, draft=0.3, row=0.3), controller)
+    spent = controller.ledger.allowance
+    controller.new_reply()
+    assert spent < 1.0 <= controller.ledger.allowance
+    good = text([0.97] * 200, draft=0.02, row=0.02)
+    steps = replay(good, controller)
+    assert seconds(good, steps) < 0.7 * len(good.runs)
+
+
+def test_hopeless_replies_lose_less_and_less() -> None:
+    controller = Controller(8, acceptance=0.9)
+    hopeless = text([0.0] * 64, draft=0.3, row=0.3)
+    lost = []
+    for _ in range(12):
+        lost.append(seconds(hopeless, replay(hopeless, controller)) - 64.0)
+        controller.new_reply()
+    assert max(lost) <= ALLOWANCE_START + 1.0
+    assert sum(lost[4:]) / 8 < 0.03 * 64
+
+
 def test_the_same_trace_gives_the_same_decisions() -> None:
     trace = text(uneven(600))
     assert digest(replay(trace, Controller(K))) == digest(replay(trace, Controller(K)))

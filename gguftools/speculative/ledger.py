@@ -7,7 +7,7 @@ from gguftools.speculative.cost_curve import CostCurve
 ALLOWANCE_START = 4.0  # plain decodes that a reply may lose to drafting
 ALLOWANCE_MAX = 16.0
 ALLOWANCE_EARNED = 0.01  # per token
-ALLOWANCE_REPLY = 1.0  # at least, when a reply begins: or off would last from reply to reply
+ALLOWANCE_LEAST = 1.0  # that a reply begins with: what one reply lost must not keep later ones off
 
 
 class Ledger:
@@ -15,13 +15,18 @@ class Ledger:
 
     def __init__(self, n_rows: int) -> None:
         self.costs = CostCurve(n_rows)
-        self.allowance = ALLOWANCE_START
+        self.allowance = self._granted = ALLOWANCE_START
         self._n_since_plain = self._n_rounds = 0
 
     def new_reply(self) -> None:
-        """Another text follows: costs stay, the time scale is looked for afresh."""
+        """Another text follows: costs stay, the time scale is looked for afresh.
+
+        A reply begins with half of what the last one had if that one lost, else with twice as much.
+        """
         self.costs.new_reply()
-        self.allowance = min(max(self.allowance, ALLOWANCE_REPLY), ALLOWANCE_START)
+        change = 2.0 if self.allowance > self._granted else 0.5
+        self._granted = min(max(self._granted * change, ALLOWANCE_LEAST), ALLOWANCE_START)
+        self.allowance = self._granted
 
     @property
     def drafting_may_begin(self) -> bool:
