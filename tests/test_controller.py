@@ -418,6 +418,15 @@ def test_an_allowance_lost_in_one_reply_does_not_keep_the_next_ones_off() -> Non
     assert seconds(good, steps) < 0.7 * len(good.runs)
 
 
+def test_what_one_reply_won_carries_the_next_one_over_a_hard_beginning() -> None:
+    controller = Controller(8)
+    trace = text([0.0] * 14 + [0.97] * 60, draft=0.11, row=0.15, calibrated=False)
+    for _ in range(4):
+        steps = replay(trace, controller)
+        controller.new_reply()
+    assert seconds(trace, steps) < 0.8 * len(trace.runs) * trace.verify[0]
+
+
 def test_hopeless_replies_lose_less_and_less() -> None:
     controller = Controller(8, acceptance=0.9)
     hopeless = text([0.0] * 64, draft=0.3, row=0.3)

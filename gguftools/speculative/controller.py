@@ -34,7 +34,8 @@ class Controller:
     A round of k tokens yields 1 + S_1 + ... + S_k tokens (S_i: the first i are all kept) and costs
     the draft plus the pass over k + 1 rows. The best such rate is the price of time; a token is
     drafted or verified while it brings more than its time costs. A round is planned only if losing
-    all of it fits the allowance, so a reply takes at most 1.01 times plain plus four decodes.
+    all of it fits the allowance, so a reply takes at most 1.01 times plain plus four decodes, and
+    what earlier replies won.
     Several drafters of one target share a ledger: each round is observed by the controller whose
     drafter drafted in it (any, if none did) and skipped by the others.
     """

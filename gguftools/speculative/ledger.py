@@ -21,12 +21,13 @@ class Ledger:
     def new_reply(self) -> None:
         """Another text follows: costs stay, the time scale is looked for afresh.
 
-        A reply begins with half of what the last one had if that one lost, else with twice as much.
+        A reply may lose what earlier ones won; at least, half of what was left to the last one if
+        that one lost, else twice as much.
         """
         self.costs.new_reply()
         change = 2.0 if self.allowance > self._granted else 0.5
         self._granted = min(max(self._granted * change, ALLOWANCE_LEAST), ALLOWANCE_START)
-        self.allowance = self._granted
+        self.allowance = max(self.allowance, self._granted)
 
     @property
     def drafting_may_begin(self) -> bool:
