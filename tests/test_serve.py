@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 
@@ -104,7 +104,7 @@ def test_it_serves_with_the_draft_proven_until_it_is_interrupted(models: dict[st
         assert told["proof"]["on"]
         assert 0 < told["proof"]["n_accepted"] <= told["proof"]["n_draft"]
         assert told["model"] == "target"
-        answer = httpx.post(f"{told['url']}/completion", json={"prompt": "abc", **PLAIN}).json()
+        answer = httpx2.post(f"{told['url']}/completion", json={"prompt": "abc", **PLAIN}).json()
         assert answer["timings"]["predicted_n"] == 8
         pids = server_pids(told["url"])
         assert len(pids) == 2  # the server and its guard
@@ -125,7 +125,7 @@ def test_no_server_is_left_when_it_is_ended_in_mid_reply(
         pids = server_pids(told["url"])
         assert told["drafter"] == "draft-mtp"
         assert told["proof"]["on"]
-        with httpx.stream("POST", f"{told['url']}/completion", json=long, timeout=9) as reply:
+        with httpx2.stream("POST", f"{told['url']}/completion", json=long, timeout=9) as reply:
             next(reply.iter_lines())
             process.send_signal(number)
             process.wait(SECONDS)
@@ -140,7 +140,7 @@ def test_two_hundred_requests_of_eight_clients_each_get_their_own_reply(
     """And a client that is gone in mid-reply takes nothing with it."""
     asked = {"n_predict": 24, "temperature": 0, "ignore_eos": True}
     args = (models["target"], "--draft", models["draft"], "--draft-max", 3, "-np", 2)
-    with serving(*args) as (process, told), httpx.Client(timeout=SECONDS) as http:
+    with serving(*args) as (process, told), httpx2.Client(timeout=SECONDS) as http:
         url = f"{told['url']}/completion"
 
         def reply(prompt: str) -> tuple[str, int]:
@@ -170,9 +170,9 @@ def test_a_key_a_port_and_an_environment_that_would_break_it(models: dict[str, P
         assert "secret" not in json.dumps(told)
         url = f"{told['url']}/v1/completions"
         body = {"prompt": "a", "max_tokens": 2}
-        assert httpx.post(url, json=body).status_code == 401
+        assert httpx2.post(url, json=body).status_code == 401
         key = {"Authorization": "Bearer secret"}
-        assert httpx.post(url, json=body, headers=key).status_code == 200
+        assert httpx2.post(url, json=body, headers=key).status_code == 200
         port = told["url"].rpartition(":")[2]
         again = gguftools("serve", models["target"], "--no-draft", "--port", port, "--server",
                           str(BINARY))  # fmt: skip
@@ -290,9 +290,9 @@ def test_our_own_engine_serves_too(models: dict[str, Path]) -> None:
         jsonschema.validate(told, json_schema(ServeJSON))
         assert (told["engine"], told["drafter"], told["n_ctx"]) == ("inprocess", "draft", 512)
         assert told["proof"] is None
-        listed = httpx.get(f"{told['url']}/v1/models").json()
+        listed = httpx2.get(f"{told['url']}/v1/models").json()
         assert [model["id"] for model in listed["data"]] == ["target"]
-        answer = httpx.post(f"{told['url']}/v1/completions", timeout=SECONDS,
+        answer = httpx2.post(f"{told['url']}/v1/completions", timeout=SECONDS,
                             json={"model": "target", "prompt": "ab", "max_tokens": 4})  # fmt: skip
         assert answer.json()["usage"]["completion_tokens"] <= 4
         assert ended(process, signal.SIGTERM)[0] == 0
@@ -433,7 +433,7 @@ def test_adapt_restarts_once_at_a_better_length(
         assert process.stderr is not None
         url = json.loads(process.stdout.readline())["url"]
         for seed in range(8):
-            httpx.post(f"{url}/completion", json={**body, "seed": seed}, timeout=SECONDS)
+            httpx2.post(f"{url}/completion", json={**body, "seed": seed}, timeout=SECONDS)
         said: list[str] = []
         while not said or not said[-1].endswith((" again\n", " stays\n")):
             said.append(process.stderr.readline())
@@ -441,7 +441,7 @@ def test_adapt_restarts_once_at_a_better_length(
         text = "".join(said)
         assert "--adapt: tokens/s by draft length: plain" in text, text
         assert text.count("restarting llama-server") <= 1
-        answer = httpx.post(f"{url}/completion", json={"prompt": "abc", **PLAIN}, timeout=SECONDS)
+        answer = httpx2.post(f"{url}/completion", json={"prompt": "abc", **PLAIN}, timeout=SECONDS)
         assert answer.json()["timings"]["predicted_n"] == 8  # on the port it had before
         assert ended(process, signal.SIGINT)[0] == 0
     assert server_pids(url) == []
