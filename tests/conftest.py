@@ -15,8 +15,10 @@ import pytest
 
 from tests.models.markov import write_standard_set
 
-# A shell that runs the tests in the background has them ignore SIGINT, and all that they start.
+# A shell in the background and nohup have a program ignore these, and all that it starts. What is
+# handled here, whatever the handler does, is at its default again there.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 @pytest.fixture(scope="session")
