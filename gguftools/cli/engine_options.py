@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from gguftools.cli.options import FILE, Number
+from gguftools.cli.options import FILE, DeviceList, LogitBias, Number
 from gguftools.errors import UsageError
 from gguftools.pairing.kv_cache import CACHE_TYPES
 
@@ -22,34 +21,6 @@ _CHAIN = (
 N_PREDICT_UNLIMITED = 1 << 31  # beyond any context, where a reply ends by itself
 _CACHE_TYPE = click.Choice(list(CACHE_TYPES))
 DrafterChoice = Literal["auto", "draft", "mtp", "ngram", "none"]
-
-
-class DeviceList(click.ParamType[tuple[str, ...]]):
-    """Names with commas between them."""
-
-    name = "dev,.."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        names = tuple(str(value).split(","))
-        if not all(names):
-            self.fail(f"{value!r} is not a list of devices, such as CUDA0,CUDA1.", param, ctx)
-        return names
-
-
-class LogitBias(click.ParamType[tuple[int, float]]):
-    """A token id with a signed number, as llama.cpp writes it."""
-
-    name = "id+n"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, float]:
-        match = re.fullmatch(r"(\d{1,9})([+-]\d{1,6}(?:\.\d{1,9})?)", str(value))
-        if match is None:
-            self.fail(f"{value!r} is not a token id with a signed number.", param, ctx)
-        return int(match[1]), float(match[2])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +39,34 @@ class Number(click.ParamType[int | float]):
             what = "a whole number" if self.kind is int else "a number"
             self.fail(f"{value!r} is not {what} from {self.low} to {self.high}.", param, ctx)
         return number
+
+
+class DeviceList(click.ParamType[tuple[str, ...]]):
+    """Names with commas between them."""
+
+    name = "dev,.."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        names = tuple(str(value).split(","))
+        if not all(names):
+            self.fail(f"{value!r} is not a list of devices, such as CUDA0,CUDA1.", param, ctx)
+        return names
+
+
+class LogitBias(click.ParamType[tuple[int, float]]):
+    """A token id with a signed number, as llama.cpp writes it."""
+
+    name = "id+n"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, float]:
+        match = re.fullmatch(r"(\d{1,9})([+-]\d{1,6}(?:\.\d{1,9})?)", str(value))
+        if match is None:
+            self.fail(f"{value!r} is not a token id with a signed number.", param, ctx)
+        return int(match[1]), float(match[2])
 
 
 def given(*names: str) -> bool:
