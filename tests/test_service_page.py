@@ -202,6 +202,7 @@ def test_a_key_is_asked_for_where_one_is_needed(
         set_longest(driver, 3)
         driver.find_element("id", "say").click()
         say(driver, "hello")
+        assert driver.find_element("css selector", ".text").text
     driver.get_log("browser")  # it notes the 401
 
 
