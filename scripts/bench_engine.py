@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,14 +26,14 @@ from statistics import median
 from typing import Any
 
 from gguftools.speculative.controller import Controller
-from gguftools.speculative.llama import build_name
-from gguftools.speculative.plan import DrafterName, Settings
+from gguftools.speculative.llama import build_name, lib
+from gguftools.speculative.plan import DRAFT_MAX, DRAFT_MAX_STATE, DrafterName, Settings
 from gguftools.speculative.sampling import Chain
 from gguftools.speculative.session import Session, open_session
 
 PROMPTS = ("Once upon a time there was a fox who", "def quicksort(items):\n")
 N_CTX = 2048
-DRAFT_MAX = 8  # of run and chat, unless told otherwise
+LIBGOMP_SPINS = 300_000  # libgomp's own default, which ours lowers for itself (docs/log.md)
 Run = dict[str, Any]
 
 
@@ -55,6 +56,7 @@ class Peer:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env=os.environ | {"GOMP_SPINCOUNT": str(LIBGOMP_SPINS)},
         )
         self.build = self._line()["build"]
 
@@ -77,7 +79,8 @@ class Peer:
 
 def adaptive(session: Session) -> Controller:
     """As a session has one by default."""
-    made = session.unlearned(session.engine, min(DRAFT_MAX, session.settings.draft_max), 0)
+    usual = DRAFT_MAX_STATE if session.model.keeps_state else DRAFT_MAX
+    made = session.unlearned(session.engine, min(usual, session.draft_max), 0)
     assert isinstance(made.controller, Controller)
     return made.controller
 
@@ -155,8 +158,16 @@ def summary(runs: dict[str, list[Run]]) -> dict[str, Run]:
             "high": speeds[-1],
             "ratio_to_plain": median(speeds) / plain,
             "acceptance": sum(r["n_accepted"] for r in arm) / drafted if drafted else None,
+            "n_equal": _n_equal(arm, runs["plain"]),
         }
     return rows
+
+
+def _n_equal(arm: list[Run], plain: list[Run]) -> int | None:
+    """How many replies have plain decoding's tokens; None for peers, which do not say theirs."""
+    if "token_ids" not in arm[0]:
+        return None
+    return sum(bool(a["token_ids"] == b["token_ids"]) for a, b in zip(arm, plain, strict=True))
 
 
 def main() -> None:
@@ -182,10 +193,18 @@ def main() -> None:
     rows = summary(runs)
     _print(rows)
     if args.json:
-        builds = {"ours": build_name(), **{name: peer.build for name, peer in peers.items()}}
+        builds = {
+            "ours": f"{build_name()} {_vectors()}",
+            **{name: peer.build for name, peer in peers.items()},
+        }
         found = {"builds": builds, "summary": rows, "runs": runs}
         text = json.dumps(found, default=str)
         print(text) if args.json == "-" else Path(args.json).write_text(text)
+
+
+def _vectors() -> str:
+    """Which of its kernels this build takes: with AVX-512, F32 can be slower (docs/log.md)."""
+    return f"{'with' if b'AVX512 = 1' in lib.llama_print_system_info() else 'without'} AVX-512"
 
 
 def _arms(

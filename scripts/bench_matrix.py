@@ -33,13 +33,13 @@ PROMPTS = {
     " copy the hour of high water into their log books before they leave the harbour.",
     "JSON": "List five fruits as a JSON array of objects with the keys name, colour and price.",
 }
-REWRITE = (
-    "Write this list again, word for word:\n" + "\n".join(
-        f"{i}. The {a} {b} crosses the {c} at dawn." for i, (a, b, c) in enumerate([
-            ("old", "ferry", "river"), ("red", "tram", "bridge"), ("slow", "barge", "canal"),
-            ("late", "train", "valley"), ("grey", "heron", "marsh"), ("small", "boat", "bay"),
-        ], 1)
-    )
+REWRITE = "Write this list again, word for word:\n" + "\n".join(
+    f"- {what}, number {17 * i % 90 + 10}" for i, what in enumerate([
+        "old ferry, river", "red tram, bridge", "slow barge, canal", "late train, valley",
+        "grey heron, marsh", "small boat, bay", "young fox, field", "brown horse, road",
+        "tired nurse, square", "quiet monk, garden", "tall clerk, market", "green bus, avenue",
+        "loud crow, orchard", "thin cat, alley",
+    ], 1)
 )  # fmt: skip
 
 
@@ -65,17 +65,16 @@ def workloads(folder: Path) -> list[Workload]:
     found = [_markov(folder, cost, accepted) for cost, accepted in GRID]
     found += [_switching(folder), _head(folder)]
     wide, half, coarse = _real(folder)
-    few = (1, 2, 3, 4, 5, 8, 16)
     for temp in (0.0, 0.8):
         found += [
             Workload(f"{name}, temp {temp:g}", "real text, widened target", wide, coarse, "draft",
-                     prompt, temp, 48, few)
+                     prompt, temp, 96)
             for name, prompt in PROMPTS.items()
         ]  # fmt: skip
     found.append(Workload("SmolLM2 F16 with its Q4_0", "barely pays", half, coarse, "draft",
-                          PROMPTS["prose"], 0.0, 128, few))  # fmt: skip
+                          PROMPTS["prose"], 0.0, 256))  # fmt: skip
     found.append(Workload("rewrite by n-gram lookup", "n-gram", half, None, "ngram",
-                          REWRITE, 0.0, 128, few))  # fmt: skip
+                          REWRITE, 0.0, 256))  # fmt: skip
     return found
 
 
@@ -92,7 +91,7 @@ def _markov(folder: Path, cost: str, accepted: float) -> Workload:
         write_llama(draft, _accepted(chain, accepted), n_layer=COSTS[cost], n_embd=N_EMBD,
                     n_ff=N_FF)  # fmt: skip
     name = f"cost {cost}, acceptance {accepted:g}"
-    return Workload(name, "Markov", str(target), str(draft), "draft", "a", 1.0, 64, raw=True)
+    return Workload(name, "Markov", str(target), str(draft), "draft", "a", 1.0, 256, raw=True)
 
 
 def _accepted(chain: Any, wanted: float) -> Any:
@@ -121,7 +120,7 @@ def _switching(folder: Path) -> Workload:
         mixed[sure] = chain[sure]
         write_llama(draft, mixed, n_layer=3, n_embd=N_EMBD, n_ff=N_FF)
     return Workload("predictable and random stretches", "mixed", str(target), str(draft), "draft",
-                    "a", 1.0, 192, raw=True)  # fmt: skip
+                    "a", 1.0, 384, raw=True)  # fmt: skip
 
 
 def _head(folder: Path) -> Workload:
@@ -134,7 +133,7 @@ def _head(folder: Path) -> Workload:
         write_qwen35(target, chain, mtp_chain=_accepted(chain, 0.8), n_layer=24, n_embd=N_EMBD,
                      n_ff=N_FF)  # fmt: skip
     return Workload("MTP head, qwen35 of 24 layers", "MTP", str(target), None, "mtp", "a", 1.0,
-                    128, raw=True)  # fmt: skip
+                    256, raw=True)  # fmt: skip
 
 
 def _real(folder: Path) -> tuple[str, str, str]:
@@ -159,6 +158,8 @@ def run(workload: Workload, peer: str | None, rounds: int) -> dict[str, Any]:
     words += ["--peer", peer] if peer else []
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
     found = json.loads(done.stdout)
+    for reply in (reply for arm in found["runs"].values() for reply in arm):
+        reply.pop("token_ids", None)
     return {"workload": asdict(workload), **found}
 
 

@@ -32,8 +32,8 @@ def record(settings: Settings, prompt: str, n: int) -> list[dict[str, Any]]:
         for _ in reply:
             pass
         head = {
-            "seconds_verify": verify_seconds(session, settings.draft_max),
-            "seconds_draft": draft_seconds(reply.steps, settings.draft_max),
+            "seconds_verify": verify_seconds(session, session.draft_max),
+            "seconds_draft": draft_seconds(reply.steps, session.draft_max),
         }
     rows = [row for step in reply.steps for row in positions(step)]
     lines = [{"run": run, "confidence": rounded(confidence)} for run, confidence in rows]

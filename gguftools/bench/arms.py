@@ -22,11 +22,13 @@ from gguftools.speculative.session import Session
 class Asked:
     """The lengths to compare, None for the one that adapts, and the bounds of that one.
 
+    `draft_max` None is the session's own.
+
     `against`: what else takes turns with them, with its builds.
     """
 
     lengths: Sequence[int | None]
-    draft_max: int
+    draft_max: int | None
     draft_min: int
     raw: bool
     prompts: str  # their name
@@ -37,8 +39,9 @@ class Asked:
 def bench_session(session: Session, asked: Asked, how: Measuring) -> BenchReport:
     """Measures what was asked on a session whose drafts may be that long."""
     lengths, notes = _possible(session, asked.lengths)
+    draft_max = session.draft_max if asked.draft_max is None else asked.draft_max
     ways = [
-        *(way(session, n, draft_max=asked.draft_max, draft_min=asked.draft_min, raw=asked.raw)
+        *(way(session, n, draft_max=draft_max, draft_min=asked.draft_min, raw=asked.raw)
           for n in lengths),
         *asked.against,
     ]  # fmt: skip
@@ -64,7 +67,7 @@ def _possible(
     asked = list(dict.fromkeys(lengths))
     if drafter is None:
         return [n for n in asked if n == 0], []
-    most = min(drafter.n_max, session.settings.draft_max)
+    most = min(drafter.n_max, session.draft_max)
     longer = [str(n) for n in asked if n is not None and n > most]
     note = f"not measured: {', '.join(longer)}; the drafter drafts at most {most}"
     return [n for n in asked if n is None or n <= most], [note] if longer else []

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 from gguftools.bench.from_json import from_json
 from gguftools.bench.verdict import Outcome, Spread, spread
 from gguftools.errors import FormatError, SourceError
-from gguftools.speculative.stats import Share
+from gguftools.speculative.stats import Report
 
 REPORT_BYTES_MAX = 256 << 20
 PLAIN = "plain"
@@ -22,8 +22,8 @@ ADAPTIVE = "adaptive"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One reply to `prompt` in `round`: the report that `run --json` gives, None if not known."""
+class Run(Report):
+    """The report of one reply to `prompt` in `round`, with what was written."""
 
     prompt: str
     task: str
@@ -31,21 +31,7 @@ class Run:
     text: str
     token_ids: tuple[int, ...]
     stop_reason: str
-    n_prompt: int
-    n_tokens: int
-    seconds_prompt: float
-    seconds_decode: float
-    tokens_per_second: float | None
     drafter: str
-    n_draft: int
-    n_accepted: int
-    n_rounds: int
-    drafted_by_position: tuple[int, ...]
-    accepted_by_position: tuple[int, ...]
-    n_draft_histogram: dict[int, int]
-    seconds_draft: float | None
-    seconds_verify: float | None
-    by_drafter: dict[str, Share]
 
     @property
     def request_per_second(self) -> float | None:

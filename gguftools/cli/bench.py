@@ -185,12 +185,16 @@ def _inprocess(
 ) -> BenchReport:
     with run_extra():
         from gguftools.bench.arms import Asked, bench_session
+        from gguftools.speculative.plan import DRAFT_MAX_STATE
     asked = Asked(
         lengths, engine.draft_max, engine.draft_min, raw, name,
         against=other.ways if other else (), builds=other.builds if other else {},
     )  # fmt: skip
-    longest = max(n for n in (*lengths, engine.draft_max) if n is not None)
-    with opened_session(target, replace(engine, draft_max=longest)) as session:
+    # Where the longest one of them is a usual draft, so is the one that adapts.
+    longest = max((n for n in (*lengths, engine.draft_max) if n is not None), default=0)
+    if engine.draft_max is not None or longest > DRAFT_MAX_STATE:
+        engine = replace(engine, draft_max=longest)
+    with opened_session(target, engine) as session:
         return bench_session(session, asked, how)
 
 

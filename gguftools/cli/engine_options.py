@@ -30,7 +30,7 @@ class EngineOptions:
     draft: Path | None
     drafter: DrafterChoice
     ngram_first: bool
-    draft_max: int
+    draft_max: int | None
     draft_min: int
     draft_p_min: float
     n_ctx: int
@@ -77,8 +77,9 @@ _DRAFTING = (
         help="The same by name; auto takes an MTP head that runs, else --draft, else ngram.",
     ),
     click.option(
-        "--draft-max", "--spec-draft-n-max", type=Number(int, 1, 64), default=8,
-        show_default=True, help="Longest draft; the length used adapts, down to none.",
+        "--draft-max", "--spec-draft-n-max", type=Number(int, 1, 64),
+        help="Longest draft; the length used adapts, down to none.  [default: 16, or 8 where "
+        "the target keeps a state for every row]",
     ),
     click.option(
         "--draft-min", "--spec-draft-n-min", type=Number(int, 0, 64), default=0,
@@ -243,7 +244,8 @@ def _engine(values: dict[str, Any]) -> EngineOptions:
     if values["n_keep"] and not values["context_shift"]:
         raise UsageError("--keep does nothing without --context-shift")
     values["seed"] = None if values["seed"] < 0 else values["seed"]
-    if values["draft_min"] > values["draft_max"]:
+    longest = values["draft_max"]
+    if longest is not None and values["draft_min"] > longest:
         raise UsageError("--draft-min must not be above --draft-max")
     values["sampling"] = {name: values.pop(name) for name in _CHAIN}
     return EngineOptions(**{f.name: values.pop(f.name) for f in fields(EngineOptions)})

@@ -27,7 +27,7 @@ from gguftools.errors import EngineError, SourceError, UsageError
 
 if TYPE_CHECKING:
     from gguftools.speculative.equality import Equality
-    from gguftools.speculative.streaming import AnyReply
+    from gguftools.speculative.streaming import AnyReply, AnySession
 
 
 @click.command(short_help="Answer one prompt.")
@@ -80,8 +80,8 @@ def run(
     if raw and how.system is not None:
         raise UsageError("--raw leaves no place for --system")
     text = _prompt(prompt, prompt_file)
-    settings = _settings(target, engine, where)
     with opened_engine(target, engine, where) as session:
+        settings = _settings(target, engine, where, session)
         messages = [*system_turn(how), {"role": "user", "content": text}]
         reply = session.reply(text if raw else messages, how.n_predict, raw=raw, stop=how.stop)
         try:
@@ -104,14 +104,16 @@ def run(
     return 0 if equality is None or equality.holds else 1
 
 
-def _settings(target: Path | None, engine: EngineOptions, where: ServerOptions) -> RunSettingsJSON:
+def _settings(
+    target: Path | None, engine: EngineOptions, where: ServerOptions, session: AnySession
+) -> RunSettingsJSON:
     ours = where.engine_name == "inprocess"  # a server gets what pair predicts, else what is given
     return RunSettingsJSON(
         engine=where.engine_name,
         target=str(target) if target is not None else None,
         draft=str(engine.draft) if engine.draft is not None else None,
         temp=engine.sampling["temp"],
-        draft_max=engine.draft_max if ours or given("draft_max") else None,
+        draft_max=session.draft_max or (engine.draft_max if given("draft_max") else None),
         draft_min=engine.draft_min if ours or given("draft_min") else None,
         draft_p_min=engine.draft_p_min if ours or given("draft_p_min") else None,
     )

@@ -179,7 +179,7 @@ def _inprocess_json(
         "draft": None if engine.draft is None else str(engine.draft),
         "drafter": session.drafter_name,
         "settings": {
-            "draft_max": engine.draft_max,
+            "draft_max": session.draft_max,
             "draft_min": engine.draft_min,
             "draft_p_min": engine.draft_p_min,
         } if drafts else None,

@@ -65,6 +65,7 @@ def _plan(
 ) -> ServerPlan:
     settings = None
     if serving.recipe is not None:
+        assert engine.draft_max is not None  # a recipe has one
         settings = Settings(engine.draft_max, engine.draft_min, engine.draft_p_min)
     network = Network(serving.host, serving.port, serving.api_key, serving.alias)
     plan = server_plan(

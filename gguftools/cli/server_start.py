@@ -158,7 +158,7 @@ def _lengths(engine: EngineOptions, chosen: Settings | None) -> Settings | None:
         if given("draft_max", "draft_min", "draft_p_min"):
             raise UsageError("--draft-max, --draft-min and --draft-p-min: nothing drafts")
         return None
-    n_max = engine.draft_max if given("draft_max") else chosen.draft_max
+    n_max = chosen.draft_max if engine.draft_max is None else engine.draft_max
     n_min = engine.draft_min if given("draft_min") else min(chosen.draft_min, n_max)
     p_min = engine.draft_p_min if given("draft_p_min") else chosen.draft_p_min
     if n_min > n_max:

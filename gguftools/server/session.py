@@ -172,6 +172,11 @@ class ServerSession:
         return self._named if seen else "none"
 
     @property
+    def draft_max(self) -> None:
+        """The server has its own."""
+        return
+
+    @property
     def _named(self) -> str:
         return "+".join(self._kinds or ()) or self.proof.types or "draft"
 

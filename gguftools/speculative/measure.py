@@ -133,7 +133,7 @@ def measure(
     """Write replies to these prompts for about so many seconds."""
     end, whole = clock() + seconds, session.engine
     most = whole.drafter.n_max if whole.drafter is not None else 0
-    sweep = Sweep([n for n in LENGTHS if n <= min(most, session.settings.draft_max)])
+    sweep = Sweep([n for n in LENGTHS if n <= min(most, session.draft_max)])
     session.engine = replace(whole, controller=sweep)
     try:
         for prompt in cycle(prompts):

@@ -19,6 +19,7 @@ from gguftools.pairing.acceptance import expected_level, sigmoid
 from gguftools.pairing.compatibility import check_pair
 from gguftools.pairing.fit import context_advice, largest_context
 from gguftools.pairing.kv_cache import CACHE_TYPES
+from gguftools.pairing.layers import is_hybrid
 from gguftools.pairing.machine import Machine, ram_bytes
 from gguftools.pairing.memory import MemoryPlan, plan_memory
 from gguftools.pairing.prediction import VALUES
@@ -28,6 +29,8 @@ from gguftools.speculative.sampling import Chain
 
 DrafterName = Literal["auto", "draft", "mtp", "ngram", "none"]
 DRAFT_MAX_LIMIT = 64
+DRAFT_MAX = 16
+DRAFT_MAX_STATE = 8  # of a recurrent target: for every row there is a copy of its state
 _KINDS = {"draft": "draft-simple", "mtp": "draft-mtp", "ngram": "ngram"}
 
 
@@ -39,7 +42,7 @@ class Settings:
     draft: Path | None = None
     drafter: DrafterName = "auto"
     ngram_first: bool = False  # look up before the drafter drafts
-    draft_max: int = 8
+    draft_max: int | None = None  # None: DRAFT_MAX or DRAFT_MAX_STATE
     draft_min: int = 0
     draft_p_min: float = 0.0
     n_ctx: int = 0
@@ -68,6 +71,7 @@ class Plan:
     draft: Header | None  # a draft model, or the sidecar of an MTP head
     notes: tuple[str, ...]
     ngram_first: bool = False
+    draft_max: int = DRAFT_MAX
 
     def expected(self, drafter: str, temp: float) -> tuple[float, float]:
         """What to expect of a drafter until it is measured.
@@ -83,17 +87,26 @@ def plan(settings: Settings) -> Plan:
     """Check the files and choose the drafters; RefusedError says which rule fails and where."""
     _check_values(settings)
     chosen = _plan(settings)
+    chosen = replace(chosen, draft_max=_draft_max(settings, chosen.target))
     _refuse_cache(settings, chosen)
     _refuse_large_context(settings, chosen)
     both = settings.ngram_first and chosen.drafter in ("draft", "mtp")
     return replace(chosen, ngram_first=both)
 
 
+def _draft_max(settings: Settings, target: Header) -> int:
+    if settings.draft_max is not None:
+        return settings.draft_max
+    usual = DRAFT_MAX_STATE if is_hybrid(target.architecture) else DRAFT_MAX
+    return max(usual, settings.draft_min)
+
+
 def _check_values(settings: Settings) -> None:
     s = settings
-    if not 0 <= s.draft_min <= s.draft_max <= DRAFT_MAX_LIMIT:
+    most = DRAFT_MAX_LIMIT if s.draft_max is None else s.draft_max
+    if not 0 <= s.draft_min <= most <= DRAFT_MAX_LIMIT:
         raise UsageError(
-            f"draft-min {s.draft_min} and draft-max {s.draft_max} must be ordered "
+            f"draft-min {s.draft_min} and draft-max {most} must be ordered "
             f"and at most {DRAFT_MAX_LIMIT}",
             where="--draft-max",
         )
@@ -205,7 +218,7 @@ def _refuse_large_context(settings: Settings, chosen: Plan) -> None:
     def planned(n_ctx: int) -> MemoryPlan:
         return plan_memory(
             chosen.target, chosen.draft, _KINDS.get(chosen.drafter),
-            n_ctx=n_ctx, n_batch=512, n_draft_max=s.draft_max, swa_full=True,
+            n_ctx=n_ctx, n_batch=512, n_draft_max=chosen.draft_max, swa_full=True,
             cache_type_k=s.cache_type_k, cache_type_v=s.cache_type_v,
             cache_type_k_draft=s.cache_type_k_draft, cache_type_v_draft=s.cache_type_v_draft,
         )  # fmt: skip

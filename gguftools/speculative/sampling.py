@@ -139,24 +139,27 @@ class Chain:
         """
         if self.greedy:
             return OneHot(int(row.argmax()))
-        if 0 < self.top_k < len(row):
-            ids = _top_k(row, self.top_k)
-            z = row[ids]
-        else:
-            ids, z = np.arange(len(row)), row.copy()
-        z -= np.maximum.reduce(z, initial=-np.inf)
+        ids, share = self._candidates(row)
+        z = row[ids]
+        z -= z[:1]
         weights = np.exp(z)
-        kept = (weights >= self.min_p).nonzero()[0]
-        if self.top_p < 1:
-            share = self.top_p * np.add.reduce(weights)
-            weights = weights[kept]
-            order = (-weights).argsort(kind="stable")
-            n = int(weights[order].cumsum().searchsorted(share)) + 1
-            kept = kept[order[:n]]
-        p = np.exp(z[kept].astype(np.float64) / self.temp)
-        if not p.size:
+        n = int(np.count_nonzero(weights >= self.min_p))  # none where logits are no numbers
+        if not n:
             raise EngineError("the model gave logits that are no numbers")
-        return Table(ids[kept], p / np.add.reduce(p))
+        if self.top_p < 1:
+            cumulated = weights.cumsum()
+            n = min(n, int(cumulated.searchsorted(self.top_p * (share or cumulated[-1]))) + 1)
+        p = np.exp(z[:n].astype(np.float64) / self.temp)
+        return Table(ids[:n], p / np.add.reduce(p))
+
+    def _candidates(self, row: Floats) -> tuple[npt.NDArray[np.intp], float]:
+        """Ids by falling logit; with it the weight of all, 0 where they are all there are."""
+        if 0 < self.top_k < len(row):
+            return _top_k(row, self.top_k), 0.0
+        weights = row - np.maximum.reduce(row)
+        np.exp(weights, out=weights)
+        ids = (weights >= self.min_p).nonzero()[0]
+        return _falling(row, ids), float(np.add.reduce(weights))
 
 
 def _top_k(row: Floats, k: int) -> npt.NDArray[np.intp]:
@@ -168,8 +171,13 @@ def _top_k(row: Floats, k: int) -> npt.NDArray[np.intp]:
     tops = np.maximum.reduce(row[: _ROWS * n_columns].reshape(_ROWS, n_columns))
     tops.partition(n_columns - k)
     ids = (row >= tops[n_columns - k]).nonzero()[0]
-    best: npt.NDArray[np.intp] = ids[(-row[ids]).argsort(kind="stable")[:k]]
-    return best
+    return _falling(row, ids)[:k]
+
+
+def _falling(row: Floats, ids: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """The ids by falling logit, equal ones as they were."""
+    ordered: npt.NDArray[np.intp] = ids[(-row[ids]).argsort(kind="stable")]
+    return ordered
 
 
 def confidence(row: Floats) -> tuple[int, float]:

@@ -51,6 +51,11 @@ class Session:
         """draft, mtp, ngram or none; draft+ngram or mtp+ngram where lookup goes first."""
         return self.plan.drafter + ("+ngram" if self.plan.ngram_first else "")
 
+    @property
+    def draft_max(self) -> int:
+        """The longest draft."""
+        return self.plan.draft_max
+
     def _load(self) -> None:
         s = self.settings
         self.model = self._model(s.target, s.n_gpu_layers, s.device, load_mtp=self._own_head)
@@ -58,7 +63,7 @@ class Session:
         self.n_threads = s.n_threads or usable_cores()
         drafting = self.plan.drafter != "none"
         types = cache_type(s.cache_type_k).id, cache_type(s.cache_type_v).id
-        n_rollback = s.draft_max if drafting else 0
+        n_rollback = self.draft_max if drafting else 0
         self.target = self._context(self.model, n_ctx, types, n_rollback=n_rollback)
         off = Controller(0)
         lookups = [NgramDrafter(N_MAX)] if self.plan.ngram_first else []
@@ -73,7 +78,7 @@ class Session:
             n_keep=self._n_keep(),
             draft_max=n_rollback,
         )
-        self.engine = self.unlearned(engine, s.draft_max, s.draft_min)
+        self.engine = self.unlearned(engine, self.draft_max, s.draft_min)
 
     def unlearned(self, engine: Engine, draft_max: int, draft_min: int) -> Engine:
         """The engine with controllers that know only what the files let expect."""

@@ -68,6 +68,11 @@ class AnySession(Protocol):
         ...
 
     @property
+    def draft_max(self) -> int | None:
+        """The longest draft, None where it is not ours to say."""
+        ...
+
+    @property
     def notes(self) -> Sequence[str]:
         """What the user should know before the first reply."""
         ...
