@@ -389,6 +389,24 @@ def test_a_second_interrupt_does_not_wait_for_a_stubborn_server(
     assert wait_for(lambda: not is_there(pid))
 
 
+def test_a_guard_that_wakes_up_late_still_hears_two_requests(
+    parent: Callable[..., tuple[subprocess.Popen[str], int, int]], tmp_path: Path
+) -> None:
+    """While it does not run, all the signals that it gets are one."""
+    text = Path(guard.__file__).read_text()
+    Path(guard.__file__).write_text(text.replace("GRACE = 0.5", "GRACE = 50.0"))
+    stubborn = script(tmp_path / "s", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    process, pid, guard_pid = parent(stubborn, free_port(LOCAL))
+    os.kill(guard_pid, signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(2.5)
+    os.kill(guard_pid, signal.SIGCONT)
+    process.wait(SECONDS)
+    assert wait_for(lambda: not is_there(pid))
+
+
 @pytest.fixture
 def real() -> Server:
     from gguftools.pairing.server_binary import read_server

@@ -139,10 +139,10 @@ class RunningServer:
         Its log stays if it had ended by itself, and where the user wanted it.
         """
         wanted = self.alive
-        if self._life >= 0:
-            os.close(self._life)
-            self._life = -1
         try:
+            if self._life >= 0:
+                os.close(self._life)
+                self._life = -1
             self._guard.wait(2 * guard.SECONDS_GRACE + 1)
         except KeyboardInterrupt:
             self._kill()
@@ -154,8 +154,10 @@ class RunningServer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _kill(self) -> None:
-        """Twice: the guard takes the second request for impatience."""
-        for _ in range(2):
+        """The guard takes a second request for impatience; on a busy machine two can be one."""
+        for _ in range(5):
+            if self._guard.poll() is not None:
+                return
             self._guard.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self._guard.wait(1.0)
