@@ -4,7 +4,7 @@ python -m scripts.soak MODEL.gguf [--draft FILE] [--ngram] [--turns 1000] [--tok
 
 Greedy. Turns go on from each other; some are stopped or abandoned at a random token or while their
 prompt is read, and now and then the conversation starts anew. Exit code 1 when memory grows by more
-than 2% after the first tenth, or when the last reply differs from a fresh session's.
+than 2% after the first third, or when the last reply differs from a fresh session's.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Messages = list[dict[str, str]]
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process (Linux), without pages of files, which come and go."""
+    """Resident memory of this process (Linux)."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
-    kib = next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon:"))
+    kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
     return int(kib) * 1024
 
 
@@ -45,13 +45,13 @@ def turn(session: Session, messages: Messages, n: int, rng: random.Random) -> st
 
 
 def soak(settings: Settings, n_turns: int, n_tokens: int) -> tuple[float, bool]:
-    """Growth of memory after the first tenth, and whether the last reply is a fresh one's."""
+    """Growth of memory after the first third, and whether the last reply is a fresh one's."""
     rng = random.Random(1)
     messages: Messages = []
     settled = 0
     with open_session(settings) as session:
         for i in range(n_turns):
-            if i == n_turns // 10:
+            if i == n_turns // 3:
                 settled = rss_bytes()
             if sum(len(m["content"]) for m in messages) > N_CTX // 2:
                 messages = []

@@ -118,6 +118,15 @@ def test_what_to_expect_of_a_drafter_is_foretold_from_its_file(models: Models) -
 # -- refused before llama.cpp sees it
 
 
+def test_the_longest_draft_is_shorter_where_every_row_keeps_a_state(models: Models) -> None:
+    target, hybrid = Settings(models["target"]), Settings(models["hybrid-mtp"])
+    assert (plan(target).draft_max, plan(hybrid).draft_max) == (16, 8)
+    assert plan(replace(hybrid, draft_min=12)).draft_max == 12
+    assert plan(replace(hybrid, draft_max=20)).draft_max == 20
+    with open_session(replace(hybrid, n_ctx=256)) as session:
+        assert (session.draft_max, session.target.n_rs_seq) == (8, 8)
+
+
 def test_a_trunk_without_a_head_is_refused_for_mtp(models: Models) -> None:
     with pytest.raises(RefusedError, match="MTP"):
         open_session(settings(models["hybrid"], drafter="mtp"))
