@@ -4,7 +4,7 @@ python -m scripts.bench_engine TARGET (--draft FILE | --mtp | --ngram) [--prompt
     [--temp 0] [--lengths 1,2,3,5,8] [--rounds 5] [--tokens 128] [--threads 2] [--peer PYTHON]
     [--json FILE]
 
-Every round runs every arm once on every prompt, in an order that turns from round to round;
+Every round runs every arm once on every prompt, in an order shuffled for that round;
 our arms share one loaded pair; "adaptive" keeps its controller from reply to reply, as a chat does,
 and "adaptive, cold" begins each with a new one, as a run does. PYTHON is an
 interpreter with xllamacpp: its native server runs the same files without a draft and with n-max 3.
@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -140,7 +141,7 @@ def measure(arms: dict[str, Callable[[str, int], Run]], prompts: list[str], roun
     for name in ("plain", "adaptive", *(name for name in names if name.startswith("native"))):
         arms[name](prompts[0], 0)  # warm-up: ours share one session
     for i in range(rounds):
-        for name in names[i % len(names) :] + names[: i % len(names)]:
+        for name in Random(i).sample(names, len(names)):
             runs[name] += [arms[name](prompt, i + 1) for prompt in prompts]
         print(f"round {i + 1} of {rounds}", file=sys.stderr)
     return runs

@@ -1,6 +1,6 @@
 """The engine on every workload, beside every fixed length and native llama.cpp; figures for docs.
 
-python -m scripts.bench_matrix FOLDER [--peer PYTHON] [--rounds 3] [--only NAME]... [--draw]
+python -m scripts.bench_matrix FOLDER [--peer PYTHON] [--only NAME]... [--draw]
 
 Makes the files of the workloads in FOLDER once: Markov pairs (synthetic, of known acceptance and
 depth), the widened SmolLM2 (synthetic: zero columns) with its Q4_0 original, and SmolLM2 itself.
@@ -45,7 +45,7 @@ REWRITE = "Write this list again, word for word:\n" + "\n".join(
 
 @dataclass(frozen=True)
 class Workload:
-    """What runs: files, prompt, sampling, and how many tokens."""
+    """What runs: files, prompt, sampling, how many tokens, and how often."""
 
     name: str
     group: str
@@ -57,6 +57,7 @@ class Workload:
     n_tokens: int
     lengths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 16)
     raw: bool = False
+    rounds: int = 4
 
 
 def workloads(folder: Path) -> list[Workload]:
@@ -68,13 +69,13 @@ def workloads(folder: Path) -> list[Workload]:
     for temp in (0.0, 0.8):
         found += [
             Workload(f"{name}, temp {temp:g}", "real text, widened target", wide, coarse, "draft",
-                     prompt, temp, 96)
+                     prompt, temp, 96, rounds=6 if temp else 4)
             for name, prompt in PROMPTS.items()
         ]  # fmt: skip
     found.append(Workload("SmolLM2 F16 with its Q4_0", "barely pays", half, coarse, "draft",
                           PROMPTS["prose"], 0.0, 256))  # fmt: skip
     found.append(Workload("rewrite by n-gram lookup", "n-gram", half, None, "ngram",
-                          REWRITE, 0.0, 256))  # fmt: skip
+                          REWRITE, 0.0, 256, rounds=6))  # fmt: skip
     return found
 
 
@@ -120,7 +121,7 @@ def _switching(folder: Path) -> Workload:
         mixed[sure] = chain[sure]
         write_llama(draft, mixed, n_layer=3, n_embd=N_EMBD, n_ff=N_FF)
     return Workload("predictable and random stretches", "mixed", str(target), str(draft), "draft",
-                    "a", 1.0, 384, raw=True)  # fmt: skip
+                    "a", 1.0, 768, raw=True)  # fmt: skip
 
 
 def _head(folder: Path) -> Workload:
@@ -133,7 +134,7 @@ def _head(folder: Path) -> Workload:
         write_qwen35(target, chain, mtp_chain=_accepted(chain, 0.8), n_layer=24, n_embd=N_EMBD,
                      n_ff=N_FF)  # fmt: skip
     return Workload("MTP head, qwen35 of 24 layers", "MTP", str(target), None, "mtp", "a", 1.0,
-                    256, raw=True)  # fmt: skip
+                    256, raw=True, rounds=6)  # fmt: skip
 
 
 def _real(folder: Path) -> tuple[str, str, str]:
@@ -147,12 +148,12 @@ def _real(folder: Path) -> tuple[str, str, str]:
     return wide, half, coarse
 
 
-def run(workload: Workload, peer: str | None, rounds: int) -> dict[str, Any]:
+def run(workload: Workload, peer: str | None) -> dict[str, Any]:
     """One workload in a process of its own."""
     words = [sys.executable, "-m", "scripts.bench_engine", workload.target]
     words += ["--draft", workload.draft] if workload.draft else [f"--{workload.kind}"]
-    words += ["--prompt", workload.prompt, "--temp", str(workload.temp), "--rounds", str(rounds)]
-    words += ["--tokens", str(workload.n_tokens), "--json", "-"]
+    words += ["--prompt", workload.prompt, "--temp", str(workload.temp), "--json", "-"]
+    words += ["--rounds", str(workload.rounds), "--tokens", str(workload.n_tokens)]
     words += ["--lengths", ",".join(map(str, workload.lengths))]
     words += ["--raw"] if workload.raw else []
     words += ["--peer", peer] if peer else []
@@ -167,7 +168,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--peer")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", action="append")
     parser.add_argument("--draw", action="store_true")
     args = parser.parse_args()
@@ -177,7 +177,7 @@ def main() -> None:
         if args.only and not any(name in workload.name for name in args.only):
             continue
         print(f"-- {workload.name}", file=sys.stderr)
-        row = run(workload, args.peer, args.rounds)
+        row = run(workload, args.peer)
         for key in ("target", "draft"):
             row["workload"][key] = row["workload"][key] and Path(row["workload"][key]).name
         rows = [old for old in rows if old["workload"]["name"] != workload.name] + [row]
