@@ -4,11 +4,12 @@ python -m scripts.bench_engine TARGET (--draft FILE | --mtp | --ngram) [--prompt
     [--temp 0] [--lengths 1,2,3,5,8] [--rounds 5] [--tokens 128] [--threads 2] [--peer PYTHON]
     [--json FILE]
 
-Every round runs every arm once on every prompt, in an order shuffled for that round;
-our arms share one loaded pair; "adaptive" keeps its controller from reply to reply, as a chat does,
-and "adaptive, cold" begins each with a new one, as a run does. PYTHON is an
-interpreter with xllamacpp: its native server runs the same files without a draft and with n-max 3.
-Prints medians with their range and the ratio to our plain decoding.
+Every round gets a reply of every arm to every prompt. Our arms take turns, a sixteenth of its reply
+each, because a machine that is shared changes its speed for seconds at a time and differently for
+plain decoding and for drafts (docs/log.md); each has a session of its own. "adaptive" keeps its
+controller from reply to reply, as a chat does, and "adaptive, cold" begins each with a new one, as
+a run does. PYTHON is an interpreter with xllamacpp: its native server runs the same files without a
+draft and with n-max 3. Prints medians with their range and the ratio to our plain decoding.
 """
 
 from __future__ import annotations
@@ -18,22 +19,23 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
 
-from gguftools.speculative.controller import Controller
 from gguftools.speculative.llama import build_name, lib
-from gguftools.speculative.plan import DRAFT_MAX, DRAFT_MAX_STATE, DrafterName, Settings
+from gguftools.speculative.plan import DrafterName, Settings
+from gguftools.speculative.reply import Reply
 from gguftools.speculative.sampling import Chain
-from gguftools.speculative.session import Session, open_session
+from gguftools.speculative.session import open_session
+from gguftools.speculative.streaming import Piece
 
 PROMPTS = ("Once upon a time there was a fox who", "def quicksort(items):\n")
 N_CTX = 2048
+N_TURNS = 16  # in which a reply is written
 LIBGOMP_SPINS = 300_000  # libgomp's own default, which ours lowers for itself (docs/log.md)
 Run = dict[str, Any]
 
@@ -78,31 +80,48 @@ class Peer:
         self.process.wait()
 
 
-def adaptive(session: Session) -> Controller:
-    """As a session has one by default."""
-    usual = DRAFT_MAX_STATE if session.model.keeps_state else DRAFT_MAX
-    made = session.unlearned(session.engine, min(usual, session.draft_max), 0)
-    assert isinstance(made.controller, Controller)
-    return made.controller
+class Arm:
+    """One way to write a reply, in a session of its own."""
+
+    def __init__(self, settings: Settings, *, cold: bool = False) -> None:
+        self.session = open_session(settings)
+        self._cold = cold
+
+    def start(self, prompt: str, n: int, seed: int, *, raw: bool) -> Reply:
+        """A reply whose prompt is read anew."""
+        session = self.session
+        if self._cold:
+            draft_min = session.settings.draft_min
+            session.engine = session.unlearned(session.engine, session.draft_max, draft_min)
+        session.target.clear()
+        messages = prompt if raw else [{"role": "user", "content": prompt}]
+        return session.reply(messages, n, raw=raw, seed=seed)
 
 
-def ours(
-    session: Session, how: int | Controller | None, prompt: str, seed: int, *, n: int, raw: bool
-) -> Run:
-    """One reply with a fixed length, 0 for plain, or a controller, None for one that knows nothing.
+def arms_of(settings: Settings, lengths: list[int]) -> dict[str, Arm]:
+    """Plain, every fixed length, and the adaptive one as a user has it."""
+    arms = {"plain": Arm(replace(settings, draft=None, drafter="none"))}
+    for n in lengths:
+        arms[f"fixed {n}"] = Arm(replace(settings, draft_max=n, draft_min=n))
+    return arms | {"adaptive": Arm(settings), "adaptive, cold": Arm(settings, cold=True)}
 
-    A chat keeps its controller from reply to reply, a single run starts with a new one.
-    """
-    whole = session.engine
-    controller = Controller(how, how) if isinstance(how, int) else how or adaptive(session)
-    drafter = None if how == 0 else whole.drafter
-    session.engine = replace(whole, controller=controller, drafter=drafter)
-    session.target.clear()
-    messages = prompt if raw else [{"role": "user", "content": prompt}]
-    reply = session.reply(messages, n, raw=raw, seed=seed)
-    for _ in reply:
-        pass
-    session.engine = whole
+
+def take_turns(replies: list[Reply], n_slice: int, rng: Random) -> None:
+    """Writes all of them, n_slice tokens of each in turn."""
+    waiting = [(reply, iter(reply)) for reply in replies]
+    while waiting:
+        rng.shuffle(waiting)
+        waiting = [each for each in waiting if _go_on(*each, n_slice)]
+
+
+def _go_on(reply: Reply, pieces: Iterator[Piece], n_slice: int) -> bool:
+    """Writes a slice; whether the reply goes on."""
+    stop = len(reply.token_ids) + n_slice
+    return any(len(reply.token_ids) >= stop for _ in pieces)
+
+
+def run_of(reply: Reply) -> Run:
+    """What is kept of a reply."""
     report = reply.report
     return {
         "tokens_per_second": report.tokens_per_second,
@@ -134,16 +153,22 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(arms: dict[str, Callable[[str, int], Run]], prompts: list[str], rounds: int) -> Run:
-    """Runs by arm; every arm of a round samples with the same seed."""
-    names = list(arms)
-    runs: dict[str, list[Run]] = {name: [] for name in names}
-    for name in ("plain", "adaptive", *(name for name in names if name.startswith("native"))):
-        arms[name](prompts[0], 0)  # warm-up: ours share one session
-    for i in range(rounds):
-        for name in Random(i).sample(names, len(names)):
-            runs[name] += [arms[name](prompt, i + 1) for prompt in prompts]
-        print(f"round {i + 1} of {rounds}", file=sys.stderr)
+def measure(arms: dict[str, Arm], peers: dict[str, Peer], args: argparse.Namespace) -> Run:
+    """Runs by arm; all of a round sample with the same seed. A short round warms up."""
+    runs: dict[str, list[Run]] = {name: [] for name in [*arms, *peers]}
+    chain = arms["plain"].session.settings.chain
+    rng = Random(1)
+    for i in range(args.rounds + 1):
+        n = args.tokens if i else args.tokens // 4
+        for prompt in args.prompt or PROMPTS:
+            replies = {name: arm.start(prompt, n, i, raw=args.raw) for name, arm in arms.items()}
+            take_turns(list(replies.values()), n // N_TURNS, rng)
+            found = {name: run_of(reply) for name, reply in replies.items()}
+            ids = replies["plain"].prompt_ids
+            found |= {name: peer.run(ids, n, chain, i) for name, peer in peers.items()}
+            for name, run in found.items():
+                runs[name] += [run] if i else []
+        print(f"round {i} of {args.rounds}", file=sys.stderr)
     return runs
 
 
@@ -178,17 +203,17 @@ def main() -> None:
     # A Markov file (--raw) is a distribution to sample from as it is.
     chain = Chain(temp=args.temp, top_k=0, top_p=1, min_p=0) if args.raw else Chain(temp=args.temp)
     settings = Settings(
-        args.target, args.draft, kind, draft_max=max(lengths), n_ctx=N_CTX,
-        n_threads=args.threads, chain=chain, seed=1,
-    )  # fmt: skip
+        args.target, args.draft, kind, n_ctx=N_CTX, n_threads=args.threads, chain=chain, seed=1
+    )
     peers = {}
     if args.peer:
         peers["native plain"] = Peer(args.peer, args, None)
         if kind != "ngram":
             peers["native n-max 3"] = Peer(args.peer, args, 3)
-    with open_session(settings) as session:
-        runs = measure(_arms(session, peers, lengths, args), args.prompt or list(PROMPTS),
-                       args.rounds)  # fmt: skip
+    arms = arms_of(settings, lengths)
+    runs = measure(arms, peers, args)
+    for arm in arms.values():
+        arm.session.close()
     for peer in peers.values():
         peer.close()
     rows = summary(runs)
@@ -206,25 +231,6 @@ def main() -> None:
 def _vectors() -> str:
     """Which of its kernels this build takes: with AVX-512, F32 can be slower (docs/log.md)."""
     return f"{'with' if b'AVX512 = 1' in lib.llama_print_system_info() else 'without'} AVX-512"
-
-
-def _arms(
-    session: Session, peers: dict[str, Peer], lengths: list[int], args: argparse.Namespace
-) -> dict[str, Callable[[str, int], Run]]:
-    chain = session.settings.chain
-    ways: dict[str, int | Controller | None] = {"plain": 0}
-    ways |= {f"fixed {n}": n for n in lengths}
-    ways |= {"adaptive": adaptive(session), "adaptive, cold": None}
-    arms: dict[str, Callable[[str, int], Run]] = {
-        name: partial(ours, session, how, n=args.tokens, raw=args.raw) for name, how in ways.items()
-    }
-
-    def native(peer: Peer, prompt: str, seed: int) -> Run:
-        messages = prompt if args.raw else [{"role": "user", "content": prompt}]
-        ids = session.engine.prompter.prompt(messages, raw=args.raw)
-        return peer.run(ids, args.tokens, chain, seed)
-
-    return arms | {name: partial(native, peer) for name, peer in peers.items()}
 
 
 def _print(rows: dict[str, Run]) -> None:

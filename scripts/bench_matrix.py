@@ -69,7 +69,7 @@ def workloads(folder: Path) -> list[Workload]:
     for temp in (0.0, 0.8):
         found += [
             Workload(f"{name}, temp {temp:g}", "real text, widened target", wide, coarse, "draft",
-                     prompt, temp, 96, rounds=6 if temp else 4)
+                     prompt, temp, 96, rounds=5 if temp else 4)
             for name, prompt in PROMPTS.items()
         ]  # fmt: skip
     found.append(Workload("SmolLM2 F16 with its Q4_0", "barely pays", half, coarse, "draft",

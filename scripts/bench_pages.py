@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, log
+from math import exp, log, sqrt
 from pathlib import Path
 from statistics import harmonic_mean, median
 from typing import Any
@@ -14,13 +14,13 @@ _INTRO = """\
 Made by `python -m scripts.bench_matrix` from [benchmarks.json](benchmarks.json); do not edit.
 
 {machine}
-Every figure is a median over {n_rounds} interleaved rounds, in tokens/s of decoding or as a ratio of such medians of one run.
+Every figure is a median over {n_rounds} rounds, each of which runs all arms once in an order of its own, in tokens/s of decoding or as a ratio of such medians of one run.
 "adaptive" keeps its controller from reply to reply, as a chat does, after one reply of warm-up; "cold" begins each reply with a new one, as a single run does.
 "of plain" compares with our own plain decoding; "best fixed" is the fastest of the fixed lengths 0 to 8 and 16 in hindsight.
 The best of ten noisy figures is too high by its noise: "chosen before" picks the length by the other rounds and takes its speed in the one left out, as somebody does who has measured before.
 The Markov files are synthetic: random chains whose acceptance is known, with depth for cost.
 The widened target is synthetic too: SmolLM2 with zero columns, which writes SmolLM2's text at many times its cost.
-Replies have 96 tokens on the widened target, 384 where stretches switch and up to 256 elsewhere, fewer where the text ends before; single figures are some 5 to 10% uncertain, more where text is sampled.
+Replies have 96 tokens on the widened target, 768 where stretches switch and up to 256 elsewhere, fewer where the text ends before; single figures are some 5 to 10% uncertain, more where text is sampled.
 "native" is the llama.cpp server inside xllamacpp, same files, threads, context and sampling; n-max 3 is llama.cpp's default.
 It drafts its draft's likeliest tokens and keeps one where the target samples the same, which costs it acceptance in sampled text (its --spec-draft-sampling is greedy by default); ours accepts by the rejection rule.
 
@@ -36,6 +36,14 @@ Plain decoding and drafts of three, ours of native's; the share of the drafted t
 
 | workload | plain | drafts of 3 | kept by ours | kept by native |
 |---|---|---|---|---|
+"""  # noqa: E501
+_PAPER = """
+## Acceptance on paper and measured
+
+Drafts of one token on the Markov pairs: the share kept should be the sum over all tokens of the smaller of both probabilities, averaged over the chain.
+
+| workload | on paper | measured, with two standard errors |
+|---|---|---|
 """  # noqa: E501
 _ALL = """
 ## Every arm
@@ -57,7 +65,7 @@ def write_pages(rows: list[Row], folder: Path) -> None:
         machine=_machine(rows), n_rounds=" or ".join(map(str, sorted(n_rounds)))
     )]  # fmt: skip
     lines += [_line(row) + "\n" for row in rows]
-    lines += ["\n", *_totals(rows), *_beside_native(rows), *_all_arms(rows)]
+    lines += ["\n", *_totals(rows), *_beside_native(rows), *_on_paper(rows), *_all_arms(rows)]
     (folder / "benchmarks.md").write_text("".join(lines), encoding="utf-8")
     _draw(rows, folder / "benchmarks.png")
 
@@ -205,6 +213,19 @@ def _beside_native(rows: list[Row]) -> list[str]:
             cells += ["" if share is None else f"{share:.0%}" for share in kept]
         lines.append(f"| {' | '.join(cells)} |\n")
     return lines
+
+
+def _on_paper(rows: list[Row]) -> list[str]:
+    lines = []
+    for row in rows:
+        name, _, paper = row["workload"]["name"].partition(", acceptance ")
+        if paper:
+            runs = row["runs"]["fixed 1"]
+            n = sum(run["n_draft"] for run in runs)
+            kept = sum(run["n_accepted"] for run in runs) / n
+            error = 2 * sqrt(kept * (1 - kept) / n)
+            lines.append(f"| {name} | {float(paper):.0%} | {kept:.1%} ± {error:.1%} |\n")
+    return [_PAPER, *lines] if lines else []
 
 
 def _all_arms(rows: list[Row]) -> list[str]:
