@@ -166,6 +166,30 @@ def test_one_wrong_duration_changes_little(at: int, factor: float) -> None:
     assert seconds(trace, wrong) <= seconds(trace, true) + 5.0
 
 
+@pytest.mark.parametrize("until", [4, 8, 12, 16, 20, 24])
+@pytest.mark.parametrize("factor", [3.0, 6.0, 20.0])
+def test_a_bad_spell_at_the_beginning_does_not_end_drafting_for_ever(
+    factor: float, until: int
+) -> None:
+    """What drafting costs is not measured while it is off: a lie about it would stay."""
+    controller, n_seen = Controller(8, cost=0.05, acceptance=0.8), 0
+
+    def slow_verifying(seconds: float) -> float:
+        nonlocal n_seen
+        n_seen += seconds >= 1.0
+        return seconds * (factor if seconds > 1.0 and n_seen < until else 1.0)
+
+    def replied(n: int, seed: int) -> Trace:
+        return text([0.8] * n, draft=0.05, row=0.1, calibrated=False, seed=seed)
+
+    replay(replied(64, 0), controller, measure=slow_verifying)
+    for seed in range(1, 9):
+        controller.new_reply()
+        trace = replied(256, seed)
+        steps = replay(trace, controller)
+    assert seconds(trace, steps) < 0.8 * len(trace.runs)
+
+
 def test_frequent_stalls_neither_break_the_promise_nor_stop_drafting() -> None:
     good, bad = text([0.9] * 1500, draft=0.05, row=0.05), text([0.1] * 1500, row=0.25)
     for seed in range(4):

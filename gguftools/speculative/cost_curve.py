@@ -9,6 +9,7 @@ NEAR = [math.exp(-i) for i in range(N_NEAR + 1)]
 WEIGHT_MAX = 40.0  # samples
 SURPRISE = 1.3
 FADE = 0.985  # per pass over other rows
+FADE_OFF = 0.998  # per plain decode: what is measured no more may have been a lie
 N_FADE = 32  # passes
 N_ALIKE = 3  # surprises in a row that are no accident
 SLOPE = 0.15  # of a verify row, before anything was measured
@@ -39,7 +40,7 @@ class CostCurve:
         self._scale = 0.0  # seconds
         self._n_fast = self._side = self._n_alike = 0
         self.stale = 0.0  # what changed since the curve was built
-        self._n_unbuilt = 0
+        self._n_since = self._n_verified_since = 0
         self._build()
 
     def new_reply(self) -> None:
@@ -113,20 +114,23 @@ class CostCurve:
         self.weight[1] = max(1.0, self.weight[1] * 0.997)
         self.weight[n] = min(weight + new, WEIGHT_MAX)
         self.stale += gain * abs(value / (mean or value) - 1.0)
+        self._n_since += 1
         if n > 1:
             self.n_verified += 1
-            self._n_unbuilt += 1
-        if self.stale > 0.04 or weight < 3.0 or self._n_unbuilt >= N_FADE:
+            self._n_verified_since += 1
+        if self.stale > 0.04 or weight < 3.0 or self._n_since >= N_FADE:
             self._fade()
             self._build()
 
     def _fade(self) -> None:
-        """A few samples of some number of rows lose weight while others come in: they may lie."""
-        keep = FADE**self._n_unbuilt
+        """Samples lose weight with time, a few of some number of rows faster: they may lie."""
+        n_verified = self._n_verified_since
+        keep = FADE_OFF ** (self._n_since - n_verified)
+        keep_few = keep * FADE**n_verified
         for n, weight in enumerate(self.weight):
-            if n > 1 and 0.02 < weight < 3.0:
-                self.weight[n] = weight * keep
-        self._n_unbuilt = 0
+            if n > 1 and weight > 0.02:
+                self.weight[n] = weight * (keep_few if weight < 3.0 else keep)
+        self._n_since = self._n_verified_since = 0
 
     def _build(self) -> None:
         """A line through n >= 2, which may start off the plain decode, plus smoothed residuals."""
