@@ -20,7 +20,7 @@ Every figure is a median over {n_rounds} rounds, each of which runs all arms onc
 The best of ten noisy figures is too high by its noise: "chosen before" picks the length by the other rounds and takes its speed in the one left out, as somebody does who has measured before.
 The Markov files are synthetic: random chains whose acceptance is known, with depth for cost.
 The widened target is synthetic too: SmolLM2 with zero columns, which writes SmolLM2's text at many times its cost.
-Replies have 96 tokens on the widened target, 768 where stretches switch and up to 256 elsewhere, fewer where the text ends before; single figures are some 5 to 10% uncertain, more where text is sampled.
+Replies have 96 tokens on the widened target, 512 where stretches switch and up to 256 elsewhere, fewer where the text ends before; single figures are some 5 to 10% uncertain, more where text is sampled.
 "native" is the llama.cpp server inside xllamacpp, same files, threads, context and sampling; n-max 3 is llama.cpp's default.
 It drafts its draft's likeliest tokens and keeps one where the target samples the same, which costs it acceptance in sampled text (its --spec-draft-sampling is greedy by default); ours accepts by the rejection rule.
 

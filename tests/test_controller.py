@@ -190,6 +190,27 @@ def test_a_bad_spell_at_the_beginning_does_not_end_drafting_for_ever(
     assert seconds(trace, steps) < 0.8 * len(trace.runs)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_new_graph_for_other_rows_is_no_reason_to_draft(seed: int) -> None:
+    """llama.cpp reuses its graph where a pass has as many rows as the one before, and between
+    drafts a plain decode never has: what it takes there is not what drafting has to beat."""
+    rng, n_before, spent = Random(seed), 0, 0.0
+    trace = text([0.1] * 1000, draft=0.1, row=0.03, calibrated=False, seed=seed)
+
+    def clock(seconds: float) -> float:
+        nonlocal n_before, spent
+        if seconds >= 1.0:
+            n = trace.verify.index(seconds)
+            seconds *= 1.0 if n == n_before else 1.03 if n else 1.06
+            n_before = n
+        spent += seconds
+        return seconds * rng.uniform(0.9, 1.1)
+
+    controller = Controller(8, cost=0.1, acceptance=0.1)
+    replay(trace, controller, measure=clock)
+    assert spent < 1.02 * len(trace.runs) + ALLOWANCE_START
+
+
 def test_frequent_stalls_neither_break_the_promise_nor_stop_drafting() -> None:
     good, bad = text([0.9] * 1500, draft=0.05, row=0.05), text([0.1] * 1500, row=0.25)
     for seed in range(4):

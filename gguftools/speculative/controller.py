@@ -242,9 +242,9 @@ class Controller:
         n_tokens = n_accepted + 1
         draft_side = self.drafting.side(step.seconds_draft)
         verify = self.costs.observe(step.n_verified + 1, step.seconds_verify, draft_side)
-        loss = 0.0
+        loss = verify - n_tokens
         if step.n_draft or step.n_catch_up:
-            loss = self._observe_draft(step)
+            loss += self._observe_draft(step)
         if step.n_verified:
             # When the reply ended inside the draft, nothing was refused.
             n_tried = step.n_tried if len(step.tokens) > n_accepted else n_accepted
@@ -256,7 +256,6 @@ class Controller:
         if step.n_draft:
             self._n_unseen = 0
             self._new_x += self.confidence.x
-            loss += verify - n_tokens
         else:
             self._n_unseen = 0 if step.n_catch_up else self._n_unseen
             self._n_unseen += n_tokens

@@ -11,6 +11,7 @@ SURPRISE = 1.3
 FADE = 0.985  # per pass over other rows
 FADE_OFF = 0.998  # per plain decode: what is measured no more may have been a lie
 N_FADE = 32  # passes
+BACK = 1.03  # a plain decode after a pass over other rows, for which llama.cpp builds a new graph
 N_ALIKE = 3  # surprises in a row that are no accident
 SLOPE = 0.15  # of a verify row, before anything was measured
 
@@ -39,6 +40,9 @@ class CostCurve:
         self._mean = [0.0, 1.0] + [0.0] * (n_rows - 1)
         self._scale = 0.0  # seconds
         self._n_fast = self._side = self._n_alike = 0
+        self._back, self._n_backs = BACK, 24
+        self._n_before = 0  # rows of the pass before, 0: not known
+        self._first = 0.0  # seconds of the pass before, if that was such a plain decode
         self.stale = 0.0  # what changed since the curve was built
         self._n_since = self._n_verified_since = 0
         self._build()
@@ -46,6 +50,7 @@ class CostCurve:
     def new_reply(self) -> None:
         """The context jumped: the time scale is looked for afresh, the shape stays."""
         self.known = False
+        self._n_before = 0
         self._n_fast = 6
         self.weight[1] = min(self.weight[1], 4.0)
 
@@ -62,6 +67,9 @@ class CostCurve:
         if not 0.0 < seconds < math.inf:
             self.n_bad += 1
             return self.verify[n]
+        n_before, self._n_before = self._n_before, n
+        if n == 1:
+            seconds = self._steady(seconds, n_before)
         if not self.known:
             if n == 1:
                 self._anchor(seconds)
@@ -81,7 +89,21 @@ class CostCurve:
             ratio /= drift
             self._n_fast = max(0, self._n_fast - 1)
         self._learn(n, ratio * expected)
+        if n == 1:
+            return 1.0 if n_before == 1 else self._back
         return charge
+
+    def _steady(self, seconds: float, n_before: int) -> float:
+        """What a plain decode would take after another one: that is what drafting must beat."""
+        first, self._first = self._first, 0.0
+        if n_before != 1:
+            self._first = seconds
+            return seconds / self._back
+        if first:
+            self._n_backs = min(self._n_backs + 1, 200)
+            ratio = min(1.5, max(1.0 / 1.5, first / seconds))
+            self._back += (ratio - self._back) / self._n_backs
+        return seconds
 
     def _shift(self, raw: float, limit: float, draft_side: int | None) -> float:
         """Moves the scale when everything takes longer, or less; returns by what factor."""

@@ -7,6 +7,7 @@ from gguftools.speculative.cost_curve import CostCurve
 ALLOWANCE_START = 4.0  # plain decodes that a reply may lose to drafting
 ALLOWANCE_MAX = 16.0
 ALLOWANCE_EARNED = 0.01  # per token
+NARROW = 0.3  # tokens per plain decode
 ALLOWANCE_LEAST = 1.0  # that a reply begins with: what one reply lost must not keep later ones off
 
 
@@ -16,7 +17,8 @@ class Ledger:
     def __init__(self, n_rows: int) -> None:
         self.costs = CostCurve(n_rows)
         self.allowance = self._granted = ALLOWANCE_START
-        self._n_since_plain = self._n_rounds = 0
+        self._n_since_plain = self._n_rounds = self._n_plain = 0
+        self._was_due = False
 
     def new_reply(self) -> None:
         """Another text follows: costs stay, the time scale is looked for afresh.
@@ -35,10 +37,19 @@ class Ledger:
         return self.costs.known
 
     def plain_is_due(self, advantage: float) -> bool:
-        """The smaller the claimed advantage, the better a plain decode must be known."""
-        least = 6.0 if advantage < 0.3 else 3.0 if advantage < 1.0 else 1.2
+        """The smaller the claimed advantage, the better a plain decode must be known.
+
+        A small one is held against the second of two in a row: the first takes longer.
+        """
+        if self._n_plain == 1 and self._was_due and advantage < NARROW:
+            return True
+        self._was_due = self._due(advantage)
+        return self._was_due
+
+    def _due(self, advantage: float) -> bool:
+        least, n_rounds = (6.0, 8) if advantage < NARROW else (3.0 if advantage < 1.0 else 1.2, 4)
         need = max(least, (3.0 * self.costs.noise / max(advantage, 1e-3)) ** 2)
-        if self.costs.weight[1] < min(40.0, need) and self._n_rounds >= 4:
+        if self.costs.weight[1] < min(40.0, need) and self._n_rounds >= n_rounds:
             return True
         return self._n_since_plain > min(512.0, 16.0 + 400.0 * advantage)
 
@@ -47,7 +58,9 @@ class Ledger:
         if n_verified:
             self._n_since_plain += n_tokens
             self._n_rounds += 1
+            self._n_plain = 0
         else:
+            self._n_plain += 1
             self._n_since_plain = self._n_rounds = 0
         earned = ALLOWANCE_EARNED * n_tokens
         self.allowance = min(ALLOWANCE_MAX, self.allowance + earned - loss)
