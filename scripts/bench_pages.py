@@ -14,7 +14,7 @@ _INTRO = """\
 Made by `python -m scripts.bench_matrix` from [benchmarks.json](benchmarks.json); do not edit.
 
 {machine}
-Every figure is a median over {n_rounds} rounds, each of which runs all arms once in an order of its own, in tokens/s of decoding or as a ratio of such medians of one run.
+Every figure is a median over {n_rounds} rounds, in each of which all our arms write a reply, a sixteenth of it in turn, and then the peers one; in tokens/s of decoding or as a ratio of such medians of one run.
 "adaptive" keeps its controller from reply to reply, as a chat does, after one reply of warm-up; "cold" begins each reply with a new one, as a single run does.
 "of plain" compares with our own plain decoding; "best fixed" is the fastest of the fixed lengths 0 to 8 and 16 in hindsight.
 The best of ten noisy figures is too high by its noise: "chosen before" picks the length by the other rounds and takes its speed in the one left out, as somebody does who has measured before.
@@ -26,7 +26,7 @@ It drafts its draft's likeliest tokens and keeps one where the target samples th
 
 ![speed by draft length](benchmarks.png)
 
-| workload | plain | best fixed | adaptive | of plain | of best fixed | of the one chosen before | cold, of plain | native, n-max 3 | adaptive of that |
+{notes}| workload | plain | best fixed | adaptive | of plain | of best fixed | of the one chosen before | cold, of plain | native, n-max 3 | adaptive of that |
 |---|---|---|---|---|---|---|---|---|---|
 """  # noqa: E501
 _NATIVE = """
@@ -62,7 +62,7 @@ def write_pages(rows: list[Row], folder: Path) -> None:
     """The table and the plot."""
     n_rounds = {len(row["runs"]["plain"]) for row in rows}
     lines = [_INTRO.format(
-        machine=_machine(rows), n_rounds=" or ".join(map(str, sorted(n_rounds)))
+        machine=_machine(rows), n_rounds=" or ".join(map(str, sorted(n_rounds))), notes=_notes(rows)
     )]  # fmt: skip
     lines += [_line(row) + "\n" for row in rows]
     lines += ["\n", *_totals(rows), *_beside_native(rows), *_on_paper(rows), *_all_arms(rows)]
@@ -75,6 +75,16 @@ def _machine(rows: list[Row]) -> str:
     ours = builds.pop("ours")
     peers = f"; native build {next(iter(builds.values()))}" if builds else ""
     return f"2 CPU cores, no GPU, 2 threads; {ours}{peers}.\n"
+
+
+def _notes(rows: list[Row]) -> str:
+    """What a row's own note says, each with its workloads."""
+    notes: dict[str, list[str]] = {}
+    for row in rows:
+        if "note" in row:
+            notes.setdefault(row["note"], []).append(row["workload"]["name"])
+    lines = [f"{'; '.join(names)}: {note}\n" for note, names in notes.items()]
+    return "".join([*lines, "\n"]) if lines else ""
 
 
 def _fixed(row: Row) -> dict[int, float]:
