@@ -11,7 +11,7 @@ SURPRISE = 1.3
 FADE = 0.985  # per pass over other rows
 FADE_OFF = 0.998  # per plain decode: what is measured no more may have been a lie
 N_FADE = 32  # passes
-BACK = 1.03  # a plain decode after a pass over other rows, for which llama.cpp builds a new graph
+BACK = 1.03  # a plain decode after more rows, for which llama.cpp builds a new graph
 N_ALIKE = 3  # surprises in a row that are no accident
 SLOPE = 0.15  # of a verify row, before anything was measured
 
@@ -64,10 +64,10 @@ class CostCurve:
 
         `draft_side` says whether the draft before it took as much longer: see DraftCost.side.
         """
+        n_before, self._n_before = self._n_before, n
         if not 0.0 < seconds < math.inf:
             self.n_bad += 1
             return self.verify[n]
-        n_before, self._n_before = self._n_before, n
         if n == 1:
             seconds = self._steady(seconds, n_before)
         if not self.known:
@@ -89,9 +89,9 @@ class CostCurve:
             ratio /= drift
             self._n_fast = max(0, self._n_fast - 1)
         self._learn(n, ratio * expected)
-        if n == 1:
-            return 1.0 if n_before == 1 else self._back
-        return charge
+        if n > 1:
+            return charge
+        return 1.0 if n_before == 1 else self._back
 
     def _steady(self, seconds: float, n_before: int) -> float:
         """What a plain decode would take after another one: that is what drafting must beat."""

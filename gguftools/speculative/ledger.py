@@ -7,8 +7,8 @@ from gguftools.speculative.cost_curve import CostCurve
 ALLOWANCE_START = 4.0  # plain decodes that a reply may lose to drafting
 ALLOWANCE_MAX = 16.0
 ALLOWANCE_EARNED = 0.01  # per token
-NARROW = 0.3  # tokens per plain decode
 ALLOWANCE_LEAST = 1.0  # that a reply begins with: what one reply lost must not keep later ones off
+NARROW = 0.3  # an advantage over plain decoding, in tokens per plain decode, that may be an error
 
 
 class Ledger:
