@@ -66,17 +66,20 @@ def workloads(folder: Path) -> list[Workload]:
     found = [_markov(folder, cost, accepted) for cost, accepted in GRID]
     found += [_switching(folder), _head(folder)]
     wide, half, coarse = _real(folder)
-    for temp in (0.0, 0.8):
-        found += [
-            Workload(f"{name}, temp {temp:g}", "real text, widened target", wide, coarse, "draft",
-                     prompt, temp, 96, rounds=2)
-            for name, prompt in PROMPTS.items()
-        ]  # fmt: skip
-    found.insert(-len(PROMPTS), Workload("SmolLM2 F16 with its Q4_0", "barely pays", half, coarse,
-                                         "draft", PROMPTS["prose"], 0.0, 256))  # fmt: skip
-    found.insert(-len(PROMPTS), Workload("rewrite by n-gram lookup", "n-gram", half, None, "ngram",
-                                         REWRITE, 0.0, 256))  # fmt: skip
-    return found
+    found += _texts(wide, coarse, 0.0)
+    found.append(Workload("SmolLM2 F16 with its Q4_0", "barely pays", half, coarse, "draft",
+                          PROMPTS["prose"], 0.0, 256))  # fmt: skip
+    found.append(Workload("rewrite by n-gram lookup", "n-gram", half, None, "ngram",
+                          REWRITE, 0.0, 256))  # fmt: skip
+    return found + _texts(wide, coarse, 0.8)
+
+
+def _texts(target: str, draft: str, temp: float) -> list[Workload]:
+    return [
+        Workload(f"{name}, temp {temp:g}", "real text, widened target", target, draft, "draft",
+                 prompt, temp, 96, rounds=2)
+        for name, prompt in PROMPTS.items()
+    ]  # fmt: skip
 
 
 def _markov(folder: Path, cost: str, accepted: float) -> Workload:

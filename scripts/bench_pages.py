@@ -83,7 +83,10 @@ def _notes(rows: list[Row]) -> str:
     for row in rows:
         if "note" in row:
             notes.setdefault(row["note"], []).append(row["workload"]["name"])
-    lines = [f"{'; '.join(names)}: {note}\n" for note, names in notes.items()]
+    lines = [
+        f"{'; '.join(names)}: {note} The totals below include them.\n"
+        for note, names in notes.items()
+    ]
     return "".join([*lines, "\n"]) if lines else ""
 
 
